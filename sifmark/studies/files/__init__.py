@@ -1,0 +1,1 @@
+"""Study files as they are written: their lines, their variants and their runs, checked."""

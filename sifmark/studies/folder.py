@@ -1,0 +1,78 @@
+"""The folder of a study's results: `<results>/<study>`, which belongs to one study."""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.files import sha256_file, write_json
+from sifmark.studies.files.study_file import read_study_file
+from sifmark.studies.study import Study
+
+OWNER = ".study.json"
+RESERVED = ("jobs", "logs")  # folders beside those of systems
+
+
+def folder_of(study: Study, results: Path) -> Path:
+    """Return the folder of a study's results. Raises SifmarkError if it belongs to another study, or is none."""
+    folder = results / study.name
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "choose another one: --results FOLDER", code="study-folder-mismatch")
+    owner = _owner(folder)
+    if owner and (owner.get("name"), owner.get("title")) != (study.name, _title(study)):
+        if owner.get("digest") == sha256_file(study.file):  # renamed
+            return folder
+        cause = f"{folder} has the results of another study: {owner.get('name')}, {owner.get('title')}"
+        remedy = f"choose another folder: --results FOLDER; or, if it is the same study, remove {folder / OWNER}"
+        raise SifmarkError(cause, remedy, code="study-folder-mismatch")
+    return folder
+
+
+def claim_folder(study: Study, results: Path) -> Path:
+    """Make the folder of a study's results and note whose it is. Raises SifmarkError if it belongs to another study."""
+    folder = folder_of(study, results)
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"name": study.name, "title": _title(study), "digest": sha256_file(study.file)}
+    if _owner(folder) != record:
+        write_json(folder / OWNER, record)
+    return folder
+
+
+def study_of(result: Path) -> str:
+    """Return the name of the study that a result is of, by the folder that it is in; empty if that is of none."""
+    return next((owner.get("name", "") for folder in result.parents[:2] if (owner := _owner(folder))), "")
+
+
+def system_folders(folder: Path) -> tuple[Path, ...]:
+    """Return the folders within a study's folder that have results of systems."""
+    if not folder.is_dir():
+        return ()
+    children = sorted(child for child in folder.iterdir() if child.is_dir() and not child.name.startswith("."))
+    return tuple(child for child in children if child.name not in RESERVED)
+
+
+def result_path(folder: Path, system: str, key: str) -> Path:
+    """Return the path of a run's result."""
+    return folder / system / f"{key}.json"
+
+
+def log_path(folder: Path, system: str, key: str) -> Path:
+    """Return the path of what a run printed."""
+    return folder / system / "logs" / f"{key}.log"
+
+
+def run_lock(folder: Path, system: str, key: str) -> Path:
+    """Return the lock file that whoever does a run holds."""
+    return folder / system / f".{key}.lock"
+
+
+def _owner(folder: Path) -> dict[str, str]:
+    with suppress(OSError, ValueError):
+        record = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+        return record if isinstance(record, dict) else {}
+    return {}
+
+
+def _title(study: Study) -> str:
+    """Return the title of the whole study, which its variants share a folder with."""
+    return str(read_study_file(study.file).document["title"]) if study.variant else study.title

@@ -1,0 +1,186 @@
+"""Cells of a study as command lines of images. The image's own parser says which options and values there are."""
+
+import argparse
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from sifmark.core.errors import UsageError, nearest_names
+from sifmark.core.paths import import_shared
+from sifmark.studies.study import Scalar, System
+
+MAX = "max"  # as batch_size: search for the largest
+SYNTHETIC = "synthetic"
+UNSEEN = 10**9  # samples of data that were not looked at
+# Keys of a run that are no options of an image by themselves.
+DIVISION = ("devices", "nodes", "stages")
+_TURNED = {"workload", "batch_size", "strategy", "scaling", *DIVISION}
+_WITH_STAGES = "STAGED", "PARTED"  # names in choices.py of the strategies that cut a model
+Cell = Mapping[str, Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How many devices and nodes a run has, and into how many parts and copies they divide a model."""
+
+    devices: int
+    nodes: int
+    stages: int
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model; with a remainder they do not use all devices."""
+        return max(1, self.devices // self.stages)
+
+
+def parse_value(key: str, value: Scalar) -> Any:
+    """Return a value of a study as the image understands it. Raises UsageError in the image's words."""
+    if key in DIVISION:
+        return _whole(key, value)
+    if key == "batch_size" and value == MAX:
+        return value
+    action = _actions()[key]
+    if isinstance(value, bool) or action.nargs == 0:
+        return value
+    try:
+        parsed = action.type(str(value)) if callable(action.type) else str(value)
+    except argparse.ArgumentTypeError as error:
+        raise UsageError(f"{key}: {error}", "write a value that the image takes", code="study-invalid") from None
+    if action.choices is not None and parsed not in action.choices:
+        raise _not_a_choice(key, value, action.choices)
+    return parsed
+
+
+def options_of(cell: Cell, division: Division, more: Sequence[str] = ()) -> Any:
+    """Return the options of the image for a cell: those of its command line, without parsing it again.
+
+    They name no file, and do not ask for this machine's processors: runs may be on another.
+    """
+    values: dict[str, Any] = {key: _parsed(key, value) for key, value in cell.items() if key not in _TURNED}
+    values |= {"workload": cell["workload"], "replicas": division.replicas, "stages": division.stages}
+    values["strategy"] = _strategy(cell, division)
+    size = _batch_size(cell, division)
+    values["find_max_batch" if size == MAX else "batch_size"] = size == MAX or size
+    base = _options(tuple(more))
+    values |= {"seed": 0, "measured_peak": None, "evaluation_data": None}
+    values["threads"] = values.get("threads") or base.threads or 1
+    if str(values.get("meter", base.meter)).startswith("replay"):
+        values["meter"] = "none"
+    if values.get("data", base.data) != SYNTHETIC:
+        samples = values.get("samples_per_epoch", UNSEEN if values.get("epochs") else None)
+        values |= {"data": SYNTHETIC, "data_workers": None, "samples_per_epoch": samples}
+    return base._replace(**values)
+
+
+def arguments_of(cell: Cell, division: Division, more: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the arguments of the image for a cell: the workload, then options by name, then those of the system.
+
+    They are part of the identity of a run, so that their order does not depend on the study file.
+    """
+    texts: dict[str, Scalar | None] = {key: value for key, value in cell.items() if key not in _TURNED}
+    texts["strategy"] = _strategy(cell, division)
+    texts["replicas"] = division.replicas if division.replicas > 1 else None
+    texts["stages"] = division.stages if division.stages > 1 else None
+    size = _batch_size(cell, division)
+    texts |= {"find_max_batch": True} if size == MAX else {"batch_size": size}
+    words: list[str] = [str(cell["workload"])]
+    for key in sorted(texts):
+        words += _words(key, texts[key])
+    return (*words, *more)
+
+
+def division_of(cell: Cell, system: System) -> Division:
+    """Return how a cell is divided on a system: as few nodes as have the devices, unless it names both."""
+    nodes, devices = cell.get("nodes"), cell.get("devices")
+    if devices is None:
+        devices = int(nodes or 1) * (system.devices or 1) if nodes else int(cell.get("stages", 1))
+    devices = int(devices)
+    if nodes is None:
+        nodes = math.ceil(devices / system.devices) if system.devices else 1
+    stages = cell.get("stages") or (devices if cell.get("strategy") in _strategies_with_stages() else 1)
+    return Division(devices, int(nodes), int(stages))
+
+
+def require_together(cell: Cell, more: Sequence[str] = ()) -> None:
+    """Raise UsageError for options of a cell that exclude each other, such as steps and epochs."""
+    division = Division(1, 1, 1)
+    try:
+        _arguments().parse(arguments_of(cell, division, more))
+    except usage_error() as error:
+        remedy = "leave one of them out; in a variant: remove = [...]"
+        raise UsageError(str(error).removeprefix("argument "), remedy, code="study-invalid") from None
+
+
+def option_keys() -> tuple[str, ...]:
+    """Return the names of all options of images, with underscores."""
+    return tuple(_actions())
+
+
+def _words(key: str, value: Scalar | None) -> list[str]:
+    flag = f"--{key.replace('_', '-')}"
+    if value is None or value is False:
+        return []
+    return [flag] if value is True else [flag, str(value)]
+
+
+def _batch_size(cell: Cell, division: Division) -> Scalar | None:
+    size = cell.get("batch_size")
+    if size is None or size == MAX or cell.get("scaling") != "weak":
+        return size
+    return int(size) * division.devices
+
+
+def _strategy(cell: Cell, division: Division) -> Scalar | None:
+    """Return the strategy, which one device has no use for: the same cells have runs of one and of several devices."""
+    return cell.get("strategy") if division.devices > 1 else None
+
+
+def _whole(key: str, value: Scalar) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 100_000:
+        raise UsageError(
+            f"{key}: {value!r} is not a whole number from 1", f"for example {key} = 2", code="study-invalid"
+        )
+    return value
+
+
+def _not_a_choice(key: str, value: Scalar, choices: Iterable[object]) -> UsageError:
+    names = [str(choice) for choice in choices]
+    return UsageError(f"no {key} {value!r}", nearest_names(str(value), names), code="study-invalid")
+
+
+@lru_cache(maxsize=None, typed=True)  # 1 and true are equal
+def _parsed(key: str, value: Scalar) -> Any:
+    return parse_value(key, value)
+
+
+@cache
+def _actions() -> Mapping[str, argparse.Action]:
+    """Return the options of images by their names, with underscores."""
+    grammar: argparse.ArgumentParser = _arguments().parser()
+    return {action.dest: action for action in grammar._actions if action.dest not in ("help", "verb")}
+
+
+@cache
+def _options(more: tuple[str, ...]) -> Any:
+    """Return the options with their defaults, and those of a system."""
+    return _arguments().parse(["resnet50", *more])
+
+
+@cache
+def _strategies_with_stages() -> frozenset[str]:
+    choices = import_shared("contract.choices")
+    return frozenset(name for group in _WITH_STAGES for name in getattr(choices, group))
+
+
+@cache
+def _arguments() -> Any:
+    return import_shared("planning.arguments")
+
+
+@cache
+def usage_error() -> type[Exception]:
+    """Return the class of the errors with which an image refuses options."""
+    error: type[Exception] = import_shared("contract.statuses").UsageError
+    return error

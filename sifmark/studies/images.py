@@ -1,0 +1,84 @@
+"""The images of systems: whether they are here, and their IDs, which identify results."""
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from sifmark.core.console import step
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import sha256_bytes, write_json
+from sifmark.core.permissions import file_state
+from sifmark.core.settings import Settings
+from sifmark.engines import Engine
+from sifmark.engines.locate import engine_for, locate, locate_recipe, names_file
+from sifmark.recipes.labels import DEVICE, FRAMEWORK
+from sifmark.recipes.recipe import recipe_names
+from sifmark.studies.feasibility import ImageTarget, target_of
+from sifmark.studies.study import System
+
+
+@dataclass(frozen=True, slots=True)
+class SystemImage:
+    """The image of a system as it is here: its ID, or an empty one and the reason."""
+
+    identity: str
+    reason: str
+    target: ImageTarget | None  # None if nothing is known of the image
+
+    def key_of(self, system: System) -> str:
+        """Return what stands for the image in the keys of runs: its ID, or its name if it is not here."""
+        return self.identity or system.image
+
+
+def is_address(image: str) -> bool:
+    """Return whether an image is the address of a registry."""
+    return "://" in image
+
+
+def is_recipe_or_place(image: str) -> bool:
+    """Return whether an image is a recipe that exists, or the path or address of one."""
+    return is_address(image) or names_file(image) or image in recipe_names()
+
+
+def find_image_of(system: System, settings: Settings) -> SystemImage:
+    """Return the image of a system. Its file is hashed if that has not been done since it was last changed."""
+    target = target_of(system.image) if system.image in recipe_names() else None
+    if is_address(system.image):
+        reason = f"the image is not here: pull it, and name its file: --system {system.name}:FILE.sif"
+        return SystemImage("", reason, target)
+    try:
+        engine = engine_for(system.image, settings)
+        address = (locate_recipe if target else locate)(system.image, engine)
+        return SystemImage(_identity(address, engine, settings), "", target or _labelled_target(address, engine))
+    except SifmarkError as error:
+        if error.code == "image-not-built":  # of a recipe, which the error calls by one of its names
+            return SystemImage("", f"the image is not here: sifmark build {system.image}", target)
+        return SystemImage("", f"{error.cause}: {error.remedy}" if error.remedy else error.cause, target)
+
+
+def _labelled_target(address: str, engine: Engine) -> ImageTarget | None:
+    info = engine.image_info(address)
+    labels = info.labels if info else {}
+    return ImageTarget(labels[FRAMEWORK], labels[DEVICE]) if {FRAMEWORK, DEVICE} <= labels.keys() else None
+
+
+def _identity(address: str, engine: Engine, settings: Settings) -> str:
+    """Return the ID of an image. That of a file is kept with the file's state, since hashing gigabytes takes a while.
+
+    Plans alone use what is kept: whatever starts an image hashes it again.
+    """
+    path = Path(address)
+    if not path.is_file():  # an image of Docker, which knows its digests
+        return engine.inspect(address).identity()
+    state = list(file_state(path))
+    kept = settings.cache / "image-ids" / sha256_bytes(str(path.absolute()).encode())[7:39]
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        record = json.loads(kept.read_text())
+        if record["state"] == state:
+            return str(record["identity"])
+    with step(f"look at {path.name}"):
+        identity = engine.inspect(address).identity()
+    with suppress(OSError):
+        write_json(kept, {"state": state, "identity": identity})
+    return identity

@@ -1,0 +1,234 @@
+"""The plan of a study: its runs on the chosen systems, what became of each, and what those to do will take."""
+
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sifmark.core.errors import UsageError, nearest_names, unknown_name
+from sifmark.core.schemas import read_schema
+from sifmark.core.settings import Settings
+from sifmark.recipes.recipe import recipe_names
+from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
+from sifmark.studies.expand import expand
+from sifmark.studies.feasibility import Prospect, forecast
+from sifmark.studies.files.groups import axis_keys
+from sifmark.studies.folder import RESERVED, folder_of, result_path
+from sifmark.studies.image_options import Division, division_of
+from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
+from sifmark.studies.index import OUT_OF_MEMORY, ResultEntry, ResultIndex
+from sifmark.studies.load import load_study
+from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
+
+FAILED = "failed"  # of --retry
+_OTHER_KEYS = ("system", "run", "group", "scaling", "devices", "nodes", "repeat")  # of --only, besides those of cells
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which runs of which study are meant, as the options of all study commands say it."""
+
+    study: str  # name or path
+    variant: str = ""
+    systems: tuple[str, ...] = ()  # NAME or NAME:IMAGE; empty: those of the study
+    results: Path = Path("results")
+    only: tuple[str, ...] = ()  # "workload=resnet50 batch_size=64": runs that match one of these
+    retry: str = ""  # failed, or how runs failed: they are to be done again
+
+    def command(self, verb: str, *more: str) -> str:
+        """Return another command about the same runs, as a user can paste it."""
+        words = ["sifmark", verb, self.study, *(["--variant", self.variant] if self.variant else [])]
+        for option, values in (("--system", self.systems), ("--only", self.only)):
+            words += [word for value in values for word in (option, value)]
+        if self.results != Request.results:
+            words += ["--results", str(self.results)]
+        return shlex.join([*words, *more])
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlook:
+    """What is known of a cell on a system before it runs."""
+
+    forecast: Prospect
+    estimate: Estimate
+    problem: str  # why it cannot run
+    remark: str  # how it will end
+
+
+def plan_study(request: Request, settings: Settings) -> StudyPlan:
+    """Return the plan of a study. Raises SifmarkError naming what is wrong with the request or the file."""
+    study = load_study(request.study, request.variant)
+    systems = choose_systems(study, request.systems)
+    folder = folder_of(study, request.results)
+    images = {system.name: find_image_of(system, settings) for system in systems}
+    image_keys = {system.name: images[system.name].key_of(system) for system in systems}
+    runs, shared = _by_key(_matching(expand(study, systems), request.only), image_keys)
+    planned = tuple(_planned(runs, systems, images, folder, request.retry))
+    identities = {name: image.identity for name, image in images.items()}
+    reasons = {name: image.reason for name, image in images.items() if image.reason}
+    return StudyPlan(replace(study, systems=systems), folder, identities, planned, reasons, shared)
+
+
+def choose_systems(study: Study, texts: Sequence[str]) -> tuple[System, ...]:
+    """Return the systems that are named as NAME or NAME:IMAGE; all of the study if none is. Raises UsageError."""
+    own = {system.name: system for system in study.systems}
+    chosen = [_system(text, own) for text in texts] or list(own.values())
+    if not chosen:
+        cause = f"{study.name} names no system of its own"
+        raise UsageError(cause, "name one, with its image: --system here:cpu", code="argument-missing")
+    return tuple({system.name: system for system in chosen}.values())
+
+
+def _system(text: str, own: Mapping[str, System]) -> System:
+    name, colon, image = text.partition(":")
+    if not colon and name not in own:
+        remedy = f"{nearest_names(name, own)}; or name its image: --system {name or 'here'}:cpu"
+        raise UsageError(f"no system {name!r}", remedy, code="unknown-name")
+    if not colon:
+        return own[name]
+    if name in RESERVED or not re.fullmatch(read_schema("study-1.0")["$defs"]["name"]["pattern"], name):
+        raise UsageError(f"--system {text}: that is no name of a system", "--system here:cpu", code="invalid-option")
+    if not is_recipe_or_place(image):
+        raise unknown_name("recipe", image, recipe_names())
+    return replace(own[name], image=image) if name in own else System(name, image)
+
+
+def _matching(runs: Sequence[Run], texts: Iterable[str]) -> Sequence[Run]:
+    """Return the runs that match one of the conditions. Raises UsageError for an unknown key, and if none matches."""
+    conditions = [_condition(text) for text in texts]
+    if not conditions:
+        return runs
+    matching = [run for run in runs if any(_matches(run, condition) for condition in conditions)]
+    if not matching:
+        cause = f"no run matches --only {' or --only '.join(map(repr, texts))}"
+        raise UsageError(cause, "`sifmark study.plan` without --only shows all", code="invalid-option")
+    return matching
+
+
+def _condition(text: str) -> dict[str, tuple[str, ...]]:
+    keys, condition = (*axis_keys(), *_OTHER_KEYS), {}
+    for word in text.split():
+        key, equals, value = word.partition("=")
+        if not equals or key not in keys:
+            remedy = f"write KEY=VALUE: {nearest_names(key, keys)}"
+            raise UsageError(f"--only {text!r}: no key {key!r}", remedy, code="invalid-option")
+        condition[key] = tuple(value.lower().split(","))
+    if not condition:
+        raise UsageError("--only is empty", "for example --only workload=resnet50", code="invalid-option")
+    return condition
+
+
+def _matches(run: Run, condition: Mapping[str, tuple[str, ...]]) -> bool:
+    fields = {"system": run.system, "group": run.group, "run": run.group, "devices": run.devices, "nodes": run.nodes}
+    fields |= {**run.cell, "repeat": run.repeat}
+    return all(str(fields.get(key, "")).lower() in values for key, values in condition.items())
+
+
+def _by_key(runs: Iterable[Run], images: Mapping[str, str]) -> tuple[dict[str, Run], tuple[tuple[str, Run], ...]]:
+    """Return the runs by key, and those that have the key of an earlier one: the same command for another cell."""
+    first: dict[str, Run] = {}
+    shared = []
+    for run in runs:
+        key = run.key(images[run.system])
+        if first.setdefault(key, run) is not run:
+            shared.append((key, run))
+    return first, tuple(shared)
+
+
+def _planned(
+    runs: Mapping[str, Run], systems: Sequence[System], images: Mapping[str, SystemImage], folder: Path, retry: str
+) -> Iterator[PlannedRun]:
+    """Yield runs with their states and what they take."""
+    by_name, index = {system.name: system for system in systems}, ResultIndex(folder)
+    outlook = _outlooks(by_name, images)
+    rows = [(run, key, outlook(run)) for key, run in runs.items()]
+    entries = [index.entry(run.system, key) for run, key, _ in rows]
+    expected = _expected(rows, entries)
+    for (run, key, prospect), entry in zip(rows, entries, strict=True):
+        path = result_path(folder, run.system, key)
+        state, reason = _state(entry, prospect, images[run.system], retry)
+        if index.is_running(run.system, key):
+            state, reason = RunState.RUNNING, ""
+        measured = entry if entry and state in (RunState.DONE, RunState.FAILED) else None
+        seconds = measured.seconds if measured else expected(run, prospect)
+        memory = measured.memory_gib if measured else prospect.estimate.memory_gib
+        yield PlannedRun(run, key, path, state, reason, seconds, memory)
+
+
+def _state(entry: ResultEntry | None, outlook: _Outlook, image: SystemImage, retry: str) -> tuple[RunState, str]:
+    """Return the state of a run that is not running, and the reason."""
+    if entry is not None and entry.state is not RunState.TO_DO:
+        kind = entry.reason.partition(":")[0]
+        if entry.state is RunState.FAILED and retry in (FAILED, kind):
+            return RunState.TO_DO, f"again, after {entry.reason}"
+        return entry.state, entry.reason
+    if outlook.problem:
+        return RunState.CANNOT_RUN, outlook.problem
+    return RunState.TO_DO, (entry.reason if entry else "") or outlook.remark or image.reason
+
+
+def _outlooks(systems: Mapping[str, System], images: Mapping[str, SystemImage]) -> Callable[[Run], _Outlook]:
+    """Return what is known of a run, worked out once for all of its repeats."""
+    kept: dict[tuple[str, int], _Outlook] = {}
+
+    def outlook(run: Run) -> _Outlook:
+        kind = (run.system, id(run.cell))  # cells are shared by repeats
+        if kind not in kept:
+            kept[kind] = _outlook(run, systems[run.system], images[run.system])
+        return kept[kind]
+
+    return outlook
+
+
+def _outlook(run: Run, system: System, image: SystemImage) -> _Outlook:
+    division = division_of(run.cell, system)
+    problem = _place_problem(division, system)
+    if problem or image.target is None:
+        return _Outlook(Prospect(), Estimate(), problem, "")
+    prospect = forecast(run.cell, division, image.target, system.arguments)
+    if prospect.problem:
+        return _Outlook(prospect, Estimate(), prospect.problem, "")
+    needs = estimate(prospect)
+    if system.memory_gib is None or needs.memory_gib is None or needs.memory_gib <= system.memory_gib:
+        return _Outlook(prospect, needs, "", "")
+    remark = f"{OUT_OF_MEMORY} is expected: at least {needs.memory_gib:.1f} GiB, and a device has {system.memory_gib:g}"
+    return _Outlook(prospect, replace(needs, seconds=REFUSED_SECONDS), "", remark)
+
+
+def _place_problem(division: Division, system: System) -> str:
+    """Return why a system has no place for so many devices or nodes."""
+    nodes = system.nodes or 1
+    if system.nodes is not None and division.nodes > nodes:
+        return f"{division.nodes} nodes, and {system.name} has {nodes}"
+    if division.devices % division.nodes:
+        return f"{division.devices} devices are not equally many on {division.nodes} nodes"
+    if system.devices is not None and division.devices > system.devices * min(nodes, division.nodes):
+        return f"{division.devices} devices, and {system.name} has {system.devices} on each of {nodes} nodes"
+    return ""
+
+
+def _expected(
+    rows: Sequence[tuple[Run, str, _Outlook]], entries: Sequence[ResultEntry | None]
+) -> Callable[[Run, _Outlook], float | None]:
+    """Return how long a run takes: as its completed repeats on average, otherwise as estimated and corrected."""
+    repeats: dict[tuple[str, int], list[float]] = {}
+    measured = []
+    for (run, _, prospect), entry in zip(rows, entries, strict=True):
+        if entry is None or entry.state is not RunState.DONE or entry.seconds is None:
+            continue
+        seconds = entry.seconds + entry.setup_seconds
+        repeats.setdefault((run.system, id(run.cell)), []).append(seconds)
+        if prospect.estimate.seconds and not entry.reason:
+            workload = str(run.cell["workload"])
+            measured.append((run.system, workload, seconds, prospect.estimate.seconds))
+    calibration = Calibration(measured)
+
+    def expected(run: Run, prospect: _Outlook) -> float | None:
+        if earlier := repeats.get((run.system, id(run.cell))):
+            return sum(earlier) / len(earlier)
+        if prospect.problem or prospect.estimate.seconds is None or prospect.remark:
+            return prospect.estimate.seconds
+        return calibration.correct(run.system, str(run.cell["workload"]), prospect.estimate.seconds)
+
+    return expected

@@ -1,0 +1,159 @@
+"""The nouns of a study: systems, groups of runs, single runs, and what is planned and recorded of each."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a study was published."""
+
+    title: str
+    authors: str = ""
+    url: str = ""
+    published: str = ""  # name of its figures in studies/published, for `compare --against`
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A machine as tables call it, with the image that it runs. `devices` are those of one node."""
+
+    name: str
+    image: str  # a recipe, the path of a SIF file, or an address of a registry with a digest
+    title: str = ""
+    devices: int | None = None  # accelerators of a node; None if unknown
+    nodes: int | None = None  # that a study may use at once
+    memory_gib: float | None = None  # of one device
+    bind: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()  # of the image, added to those of each run
+    slurm: Mapping[str, object] = field(default_factory=dict)  # options that replace those of the settings
+
+
+@dataclass(frozen=True, slots=True)
+class Limitation:
+    """A part of a published study that cannot be repeated, and why."""
+
+    part: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A table or figure that the results of a study fill."""
+
+    name: str
+    title: str
+    kind: str  # table, line, bar, heat-map
+    groups: tuple[str, ...]  # names of the groups of runs that it shows
+    x: str
+    y: str  # a metric
+    series: tuple[str, ...] = ("system",)
+    published: str = ""  # the published table that it repeats: NAME/TABLE
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A `[[run]]` of a study file: each value is a tuple, and those with several are axes."""
+
+    name: str
+    line: int  # in the study file
+    axes: Mapping[str, tuple[Scalar, ...]]  # by key of the file: workload, precision, batch_size, devices ...
+    scaling: str | None  # weak: batch_size is per device; strong: it is of all devices
+    repeats: int
+    systems: tuple[str, ...]  # empty: all
+    except_: tuple[Mapping[str, tuple[Scalar, ...]], ...] = ()
+    only: tuple[Mapping[str, tuple[Scalar, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A checked study file."""
+
+    name: str
+    title: str
+    file: Path
+    questions: tuple[str, ...]
+    source: Source | None
+    systems: tuple[System, ...]
+    groups: tuple[Group, ...]
+    outputs: tuple[Output, ...]
+    limitations: tuple[Limitation, ...]
+    variant: str  # "" for the whole study
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of an image: one repeat of one cell of a study, on one system."""
+
+    system: str
+    group: str
+    cell: Mapping[str, Scalar]  # what distinguishes the run in its study: workload, task, batch_size, devices ...
+    arguments: tuple[str, ...]  # of the image: workload and options, without --output and --site
+    devices: int  # of all nodes together
+    nodes: int
+    repeat: int  # from 1
+    repeats: int
+
+    def key(self, image: str) -> str:
+        """Return the run's identity: 16 hexadecimal digits of its image's ID, arguments, system and repeat.
+
+        The number of repeats is not part of it: more repeats keep those that are there.
+        """
+        content = [image, self.system, self.nodes, self.repeat, *self.arguments]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+class RunState(StrEnum):
+    """What became of a run so far."""
+
+    DONE = "done"  # a valid result of a completed run
+    FAILED = "failed"  # a valid result of a run that failed; `out_of_memory` is done, as the studies print it
+    RUNNING = "running"
+    QUEUED = "queued"  # by a scheduler
+    TO_DO = "to do"
+    CANNOT_RUN = "cannot run"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run with its state. The result is at `<results>/<study>/<system>/<key>.json`."""
+
+    run: Run
+    key: str
+    result: Path
+    state: RunState
+    reason: str  # why it failed or cannot run; of a completed run empty, or `out_of_memory`
+    seconds: float | None = None  # estimated, or measured where it is done
+    memory_gib: float | None = None  # estimated for one device
+
+    @property
+    def device_hours(self) -> float | None:
+        """The hours of all devices that the run takes, or None if its time is unknown."""
+        return None if self.seconds is None else self.seconds * self.run.devices / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class StudyPlan:
+    """All runs of a study on the chosen systems, in the order in which they are to run: repeats outermost.
+
+    Cells of several groups, or of one, may have the same command. Their run is in `runs` once.
+    """
+
+    study: Study
+    folder: Path  # <results>/<study>
+    images: Mapping[str, str]  # the ID of the image by system; empty text if the image is not here
+    runs: tuple[PlannedRun, ...]
+    image_reasons: Mapping[str, str] = field(default_factory=dict)  # why an image is not here, by system
+    shared: tuple[tuple[str, Run], ...] = ()  # further cells of runs, by the key of the run
+
+    @property
+    def cells(self) -> tuple[PlannedRun, ...]:
+        """The runs as the cells of all groups have them: those of several cells as often as they have cells."""
+        by_key = {planned.key: planned for planned in self.runs}
+        return (*self.runs, *(replace(by_key[key], run=run) for key, run in self.shared if key in by_key))

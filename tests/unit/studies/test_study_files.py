@@ -1,0 +1,335 @@
+"""Study files: what is read, and what is refused with the line and a remedy."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sifmark.core import paths
+from sifmark.core.errors import UsageError
+from sifmark.core.schemas import read_schema
+from sifmark.studies.expand import expand
+from sifmark.studies.files.lines import Lines
+from sifmark.studies.files.study_file import read_study_file
+from sifmark.studies.files.variants import apply_variant
+from sifmark.studies.image_options import DIVISION, option_keys
+from sifmark.studies.load import load_study
+from sifmark.studies.source import study_names
+from sifmark.studies.study import Run, Study, System
+
+HERE = System("here", "cpu", devices=4)
+HEAD = 'title = "t"\n'
+# Options of images that a study chooses itself, by other keys or not at all.
+CHOSEN = {"all", "repeat", "batch_sizes", "find_max_batch", "replicas", "rendezvous", "output", "site", "json"}
+CHOSEN |= {"measured_peak"}
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(HEAD + textwrap.dedent(text))
+    return path
+
+
+def load(folder: Path, text: str, variant: str = "") -> Study:
+    return load_study(str(write(folder, text)), variant)
+
+
+def runs(folder: Path, text: str, system: System = HERE) -> tuple[Run, ...]:
+    return expand(load(folder, text), [system])
+
+
+def refused(folder: Path, text: str, variant: str = "") -> tuple[str, str]:
+    with pytest.raises(UsageError) as error:
+        load(folder, text, variant)
+    assert error.value.code == "study-invalid"
+    cause = error.value.cause.removeprefix(f"{folder / 'mine.toml'}:")
+    assert cause != error.value.cause, f"no file and line: {error.value.cause}"
+    return cause, error.value.remedy
+
+
+def test_keys_of_runs_are_the_options_of_images() -> None:
+    definitions = read_schema("study-1.0")["$defs"]
+    keys = set(definitions["match"]["properties"])
+    assert keys - set(DIVISION) == (set(option_keys()) - CHOSEN - set(DIVISION))
+    for name in ("run", "run_changes", "run_settings"):
+        assert keys <= set(definitions[name]["properties"])
+        for key in keys:
+            assert definitions[name]["properties"][key] == definitions["match"]["properties"][key]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in paths.STUDIES.glob("*.toml")))
+def test_shipped_studies_load_in_every_variant(name: str) -> None:
+    document = read_study_file(paths.STUDIES / f"{name}.toml").document
+    for variant in ("", *document.get("variant", {})):
+        study = load_study(str(paths.STUDIES / f"{name}.toml"), variant)
+        systems = study.systems or (HERE,)
+        expanded = expand(study, systems)
+        assert expanded
+        assert not variant or {system.image for system in study.systems} <= {"cpu", "cpu_tf"} or variant != "small"
+
+
+def test_a_list_is_an_axis_and_repeats_are_outermost(tmp_path: Path) -> None:
+    expanded = runs(
+        tmp_path,
+        """
+        repeats = 2
+        [[run]]
+        workload = "resnet50"
+        precision = ["bf16", "fp32"]
+        batch_size = [1, 2]
+        except = [{ precision = "bf16", batch_size = [1] }]
+        """,
+    )
+    cells = [(run.repeat, run.cell["precision"], run.cell["batch_size"]) for run in expanded]
+    assert cells == [(r, *cell) for r in (1, 2) for cell in (("bf16", 2), ("fp32", 1), ("fp32", 2))]
+    assert len({run.key("sha256:0") for run in expanded}) == 6
+    assert expanded[0].cell is expanded[3].cell and expanded[0].arguments is expanded[3].arguments
+
+
+def test_weak_scaling_multiplies_the_batch_by_the_devices(tmp_path: Path) -> None:
+    text = """
+    [[run]]
+    workload = "resnet50"
+    batch_size = 8
+    devices = [1, 4, 8]
+    strategy = "ddp"
+    scaling = "weak"
+    """
+    single, four, eight = runs(tmp_path, text)
+    assert single.arguments == ("resnet50", "--batch-size", "8")
+    assert four.arguments == ("resnet50", "--batch-size", "32", "--replicas", "4", "--strategy", "ddp")
+    assert (four.devices, four.nodes, eight.devices, eight.nodes) == (4, 1, 8, 2)
+    assert runs(tmp_path, text.replace("weak", "strong"))[1].arguments[2] == "8"
+
+
+def test_max_searches_for_the_largest_batch(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, '[[run]]\nworkload = "resnet50"\nbatch_size = "max"')
+    assert run.arguments == ("resnet50", "--find-max-batch")
+
+
+def test_strategies_with_stages_take_all_devices_for_them(tmp_path: Path) -> None:
+    text = '[[run]]\nworkload = "gpt2"\ntask = "inference"\nstrategy = "tensor"\ndevices = [1, 2]'
+    single, two = runs(tmp_path, text)
+    assert single.arguments == ("gpt2", "--task", "inference")
+    assert two.arguments == ("gpt2", "--stages", "2", "--strategy", "tensor", "--task", "inference")
+
+
+def test_arguments_of_a_system_come_last(tmp_path: Path) -> None:
+    system = System("here", "cpu", arguments=("--meter", "none"))
+    (run,) = runs(tmp_path, '[[run]]\nworkload = "matmul"', system)
+    assert run.arguments == ("matmul", "--meter", "none")
+
+
+def test_the_order_of_keys_does_not_change_the_identity(tmp_path: Path) -> None:
+    (first,) = runs(tmp_path, '[[run]]\nworkload = "resnet50"\nsteps = 8\nbatch_size = 2')
+    (other,) = runs(tmp_path, '[[run]]\nbatch_size = 2\nsteps = 8\nworkload = "resnet50"')
+    assert first.key("image") == other.key("image")
+
+
+VARIANT = """
+repeats = 3
+[[system]]
+name = "big"
+image = "cuda"
+[[run]]
+name = "a"
+workload = "resnet50"
+epochs = 2
+samples_per_epoch = 1000
+systems = ["big"]
+[[run]]
+name = "b"
+workload = "bert_base"
+repeats = 5
+[[output]]
+name = "of-b"
+title = "t"
+kind = "table"
+runs = ["b"]
+x = "batch_size"
+y = "throughput"
+[variant.small]
+runs = ["a"]
+repeats = 1
+set = { steps = 6, batch_size = [1, 2] }
+remove = ["epochs", "samples_per_epoch"]
+[[variant.small.system]]
+name = "here"
+image = "cpu"
+[variant.small.run.a]
+precision = "fp32"
+"""
+
+
+def test_a_variant_replaces_systems_runs_and_values(tmp_path: Path) -> None:
+    study = load(tmp_path, VARIANT, "small")
+    assert [system.name for system in study.systems] == ["here"]
+    expanded = expand(study, study.systems)
+    assert [run.arguments for run in expanded] == [
+        ("resnet50", "--batch-size", size, "--precision", "fp32", "--steps", "6") for size in ("1", "2")
+    ]
+    assert study.outputs == () and study.variant == "small"
+    whole = load(tmp_path, VARIANT)
+    assert [len(whole.outputs), len(expand(whole, whole.systems))] == [1, 3 + 5]
+
+
+def test_lines_of_keys_in_every_form() -> None:
+    text = 'a = """x\n[b]\n"""\n\n[c."d e"]\nf.g = [1, # ]\n  "]",\n]\n[[h]]\n[[h]]\ni = { j = 1 }\n[h.k]\nl = 2\n'
+    lines = Lines(text)
+    assert lines.of(("c", "d e", "f", "g")) == 6
+    assert lines.of(("h", 1, "i", "j")) == 11
+    assert lines.of(("h", 1, "k", "l")) == 13
+    assert lines.of(("h", 0)) == 9
+    assert lines.of(("nothing",)) == 1
+
+
+# A file, and what cause and remedy have to say.
+BAD = {
+    "syntax": ("[[run]\n", "2: Expected", "TOML"),
+    "unknown key of the study": ('titel = 2\n[[run]]\nworkload = "resnet50"', "2: no key 'titel'", "title"),
+    "unknown key of a run": ('[[run]]\nworkload = "resnet50"\nbatchsize = 2', "4: run.0: no key", "batch_size"),
+    "unknown key of a system": (
+        '[[system]]\nname = "a"\nimage = "cpu"\ngpus = 2\n[[run]]\nworkload = "lstm"',
+        "5: system.0: no key 'gpus'",
+        "known",
+    ),
+    "no run": ("run = []", "2: run", ""),
+    "no workload": ("[[run]]\nsteps = 2", "2: run.0: 'workload' is a required", "add the missing key"),
+    "unknown workload": ('[[run]]\nworkload = "resnet5"', "3: no workload 'resnet5'", "did you mean resnet50"),
+    "unknown recipe": ('[[system]]\nname = "a"\nimage = "cdua"\n[[run]]\nworkload = "lstm"', "4: no recipe", "cuda"),
+    "unknown precision": (
+        '[[run]]\nworkload = "lstm"\nprecision = ["fp32", "bf61"]',
+        "4: run lstm: no precision",
+        "bf16",
+    ),
+    "unknown strategy": ('[[run]]\nworkload = "lstm"\nstrategy = "dpp"', "4: run lstm: no strategy 'dpp'", "ddp"),
+    "unknown task": ('[[run]]\nworkload = "lstm"\ntask = "learning"', "4: run lstm-learning: no task", "training"),
+    "unknown meter": ('[[run]]\nworkload = "lstm"\nmeter = "watt"', "4: run lstm: meter: 'watt' is none of", ""),
+    "unknown system": ('[[run]]\nworkload = "lstm"\nsystems = ["here"]', "4: no system 'here'", "none"),
+    "value of another kind": (
+        '[[run]]\nworkload = "lstm"\nbatch_size = ["big"]',
+        "4: run.0.batch_size: ['big']",
+        "max",
+    ),
+    "bad time": ('[[run]]\nworkload = "lstm"\nduration = "5 parsecs"', "4: run lstm: duration: '5 parsecs'", ""),
+    "no devices": ('[[run]]\nworkload = "lstm"\ndevices = 0', "4: run lstm: devices: 0", "devices = 2"),
+    "empty list": ('[[run]]\nworkload = "lstm"\nbatch_size = []', "4: run.0.batch_size: []", "list"),
+    "same value twice": ('[[run]]\nworkload = "lstm"\nbatch_size = [2, 2]', "4: run.0.batch_size", "different"),
+    "nothing left by except": (
+        '[[run]]\nworkload = "lstm"\nexcept = [{ workload = "lstm" }]',
+        "4: run lstm: no cell is left",
+        "remove one",
+    ),
+    "except that matches nothing": (
+        '[[run]]\nworkload = "lstm"\nbatch_size = [1, 2]\nexcept = [{ batch_size = 4 }]',
+        "5: run lstm: except names batch_size = 4",
+        "batch_size: 1, 2",
+    ),
+    "except with an unknown key": (
+        '[[run]]\nworkload = "lstm"\nexcept = [{ batch = 4 }]',
+        "4: run.0.except.0: no key 'batch'",
+        "batch_size",
+    ),
+    "steps and epochs": ('[[run]]\nworkload = "lstm"\nsteps = 4\nepochs = 2', "2: run lstm: ", "leave one of them"),
+    "task that the workload lacks": (
+        '[[run]]\nworkload = "mcmc"\ntask = "training"',
+        "2: run mcmc-training: none of its cells can run: task training: mcmc can do sampling",
+        "",
+    ),
+    "concurrency of a training": (
+        '[[run]]\nworkload = "lstm"\ntask = "training"\nconcurrency = 4',
+        "2: run lstm-training: none of its cells can run: concurrency 4",
+        "",
+    ),
+    "weak scaling without a batch": ('[[run]]\nworkload = "lstm"\nscaling = "weak"', "4: run lstm: weak", "batch_size"),
+    "two runs of a name": (
+        '[[run]]\nworkload = "lstm"\n[[run]]\nworkload = "lstm"',
+        "run lstm: there is another",
+        "name",
+    ),
+    "two systems of a name": (
+        '[[system]]\nname = "a"\nimage = "cpu"\n[[system]]\nname = "a"\nimage = "cpu"\n[[run]]\nworkload = "lstm"',
+        "6: system a: there is another",
+        "name",
+    ),
+    "system called jobs": (
+        '[[system]]\nname = "jobs"\nimage = "cpu"\n[[run]]\nworkload = "lstm"',
+        "3: system jobs",
+        "",
+    ),
+    "system with a path as its name": (
+        '[[system]]\nname = "../a"\nimage = "cpu"\n[[run]]\nworkload = "lstm"',
+        "3: ",
+        "",
+    ),
+    "a million runs": (
+        f'[[run]]\nworkload = "lstm"\nbatch_size = {list(range(1, 1001))}\nseed = {list(range(1000))}',
+        "2: run lstm: 1,000,000 runs (1000 of batch_size, 1000 of seed, 1 repeats)",
+        "shorten",
+    ),
+    "unknown metric": (
+        '[[run]]\nworkload = "lstm"\n[[output]]\nname = "o"\ntitle = "t"\nkind = "line"\nx = "system"\ny = "trougput"',
+        "9: no metric 'trougput'",
+        "throughput",
+    ),
+    "unknown axis of a figure": (
+        '[[run]]\nworkload = "lstm"\n[[output]]\nname = "o"\ntitle = "t"\nkind = "line"\nx = "batch"\ny = "throughput"',
+        "8: no key of runs 'batch'",
+        "batch_size",
+    ),
+    "output of an unknown run": (
+        '[[run]]\nworkload = "lstm"\n[[output]]\nname = "o"\ntitle = "t"\nkind = "line"\nruns = ["x"]\nx = "system"\n'
+        'y = "throughput"',
+        "8: no run 'x'",
+        "lstm",
+    ),
+}
+
+
+@pytest.mark.parametrize("text, cause, remedy", BAD.values(), ids=BAD)
+def test_bad_files_are_refused_with_line_and_remedy(tmp_path: Path, text: str, cause: str, remedy: str) -> None:
+    shown = refused(tmp_path, text)
+    assert cause in shown[0]
+    assert remedy in shown[1]
+
+
+def test_unknown_variants_and_runs_of_variants_are_refused(tmp_path: Path) -> None:
+    cause, remedy = refused(tmp_path, VARIANT, "smal")
+    assert "no variant 'smal'" in cause and "did you mean small" in remedy
+    cause, remedy = refused(tmp_path, VARIANT.replace("variant.small.run.a", "variant.small.run.c"), "small")
+    assert "no run 'c'" in cause
+
+
+def test_errors_in_a_variant_name_its_line(tmp_path: Path) -> None:
+    cause, _ = refused(tmp_path, VARIANT.replace('precision = "fp32"', 'precision = "fp23"'), "small")
+    line = (HEAD + VARIANT).splitlines().index('precision = "fp32"') + 1
+    assert cause.startswith(f"{line}: run a: no precision 'fp23'")
+
+
+def test_too_many_systems_for_a_study(tmp_path: Path) -> None:
+    study = load(tmp_path, f'repeats = 100\n[[run]]\nworkload = "lstm"\nseed = {list(range(1000))}')
+    with pytest.raises(UsageError, match="200,000 runs on 2 systems"):
+        expand(study, [HERE, System("other", "cpu")])
+
+
+def test_unknown_studies_are_refused_with_suggestions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no study 'quik'") as error:
+        load_study("quik")
+    assert "did you mean quick" in error.value.remedy
+    with pytest.raises(UsageError) as error:
+        load_study("./quick.toml")
+    assert error.value.code == "file-missing"
+
+
+def test_own_studies_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "studies").mkdir()
+    write(tmp_path / "studies", '[[run]]\nworkload = "lstm"')
+    assert "mine" in study_names() and "quick" in study_names()
+    assert load_study("mine").groups[0].name == "lstm"
+
+
+def test_a_study_without_variants_is_its_document(tmp_path: Path) -> None:
+    file = read_study_file(write(tmp_path, '[[run]]\nworkload = "lstm"'))
+    assert apply_variant(file, "") is file.document

@@ -1,0 +1,248 @@
+"""Plans of studies: states of runs, what they will take, and what cannot run."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sifmark.core import paths
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.locks import file_lock, is_held
+from sifmark.core.settings import Settings
+from sifmark.studies.folder import OWNER, claim_folder, run_lock
+from sifmark.studies.index import NAME, ResultIndex
+from sifmark.studies.load import load_study
+from sifmark.studies.overview import rows_of
+from sifmark.studies.plan import Request, plan_study
+from sifmark.studies.running.matrix import cells_of_plan
+from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+STUDY = """
+title = "t"
+repeats = 2
+[[system]]
+name = "alpha"
+image = "cuda"
+devices = 4
+memory_gib = 40
+[[system]]
+name = "beta"
+image = "cpu_tf"
+[[run]]
+name = "resnet"
+workload = "resnet50"
+task = "training"
+precision = ["fp32", "bf16"]
+batch_size = [16, 4096]
+devices = [1, 8]
+steps = 50
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return Settings(cache=tmp_path / "cache", dist=tmp_path / "dist")
+
+
+@pytest.fixture
+def request_(tmp_path: Path) -> Request:
+    (tmp_path / "mine.toml").write_text(STUDY)
+    return Request(str(tmp_path / "mine.toml"), results=tmp_path / "results")
+
+
+def plan_with(request: Request, settings: Settings, **changes: object) -> StudyPlan:
+    return plan_study(replace(request, **changes), settings)  # type: ignore[arg-type]
+
+
+def only(plan: StudyPlan, system: str, **cell: object) -> list[PlannedRun]:
+    return [each for each in plan.runs if each.run.system == system and cell.items() <= dict(each.run.cell).items()]
+
+
+def put(result: str, planned: PlannedRun) -> None:
+    planned.result.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(EXAMPLES / f"{result}.json", planned.result)
+
+
+def test_runs_of_images_that_are_elsewhere_are_planned(request_: Request, settings: Settings) -> None:
+    plan = plan_study(request_, settings)
+    assert len(plan.runs) == 2 * 2 * 8
+    assert plan.images == {"alpha": "", "beta": ""}
+    first = plan.runs[0]
+    assert first.state is RunState.TO_DO and first.reason == "the image is not here: sifmark build cuda"
+    assert first.result == request_.results / "mine" / "alpha" / f"{first.key}.json"
+    assert [each.run.repeat for each in plan.runs] == [1] * 16 + [2] * 16
+    assert not request_.results.exists(), "a plan writes nothing"
+
+
+def test_what_cannot_run_says_why(request_: Request, settings: Settings) -> None:
+    plan = plan_study(request_, settings)
+    (eight, _) = only(plan, "alpha", precision="fp32", batch_size=16, devices=8)
+    assert (eight.state, eight.reason) == (RunState.CANNOT_RUN, "8 devices, and alpha has 4 on each of 1 nodes")
+    (half, _) = only(plan, "beta", precision="bf16", batch_size=16, devices=1)
+    assert (half.state, half.reason) == (RunState.CANNOT_RUN, "precision bf16: cpu in tensorflow has fp32")
+
+
+def test_workloads_that_a_framework_lacks_cannot_run(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "mine.toml").write_text('title = "t"\n[[run]]\nworkload = "efficientnet_b0"')
+    plan = plan_study(Request(str(tmp_path / "mine.toml"), systems=("a:cuda_tf", "b:cuda")), settings)
+    assert [each.state for each in plan.runs] == [RunState.CANNOT_RUN, RunState.TO_DO]
+    assert plan.runs[0].reason == "efficientnet_b0 is not implemented in tensorflow"
+
+
+def test_the_largest_batch_is_searched_on_one_device(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "mine.toml").write_text('title = "t"\n[[run]]\nworkload = "lstm"\nbatch_size = "max"\ndevices = [1, 2]')
+    single, two = plan_study(Request(str(tmp_path / "mine.toml"), systems=("a:cuda",)), settings).runs
+    assert single.state is RunState.TO_DO and two.state is RunState.CANNOT_RUN
+    assert 'batch_size = "max" with devices 2: it searches on one device' in two.reason
+
+
+def test_sizes_that_no_device_holds_are_run_and_announced(request_: Request, settings: Settings) -> None:
+    (large, _) = only(plan_study(request_, settings), "alpha", precision="fp32", batch_size=4096, devices=1)
+    assert large.state is RunState.TO_DO
+    assert large.memory_gib is not None and large.memory_gib > 300
+    assert large.seconds == 15
+
+
+def test_estimates_follow_operations_and_devices(request_: Request, settings: Settings) -> None:
+    plan = plan_study(request_, settings)
+    (small, _) = only(plan, "alpha", precision="fp32", batch_size=16, devices=1)
+    assert small.seconds is not None
+    assert small.seconds == pytest.approx(30 + 5 + 50 * 16 * 24299077632 / 1e13)
+    assert small.device_hours == pytest.approx(small.seconds / 3600)
+
+
+def test_results_decide_about_states_and_times(request_: Request, settings: Settings) -> None:
+    first, second, third = plan_study(request_, settings).runs[:3]
+    put("training", first)
+    put("out_of_memory", second)
+    third.result.write_text(
+        (EXAMPLES / "training.json").read_text().replace('"state": "completed"', '"state": "completed", "x": 1', 1)
+    )
+    plan = plan_study(request_, settings)
+    done, refused, invalid = plan.runs[:3]
+    assert (done.state, done.reason) == (RunState.DONE, "")
+    assert done.seconds == pytest.approx(13.055)
+    assert done.memory_gib == pytest.approx(860.92 / 1024, rel=1e-3)
+    assert (refused.state, refused.reason) == (RunState.DONE, "out_of_memory")
+    assert invalid.state is RunState.TO_DO and invalid.reason.startswith("its result is invalid: status")
+    again = next(each for each in plan.runs if each.run.repeat == 2 and each.run.cell == first.run.cell)
+    assert again.seconds is not None and 13.055 + 30 < again.seconds < 13.055 + 45, "as its other repeat, and a start"
+
+
+def test_failed_runs_are_kept_and_tried_again_on_request(request_: Request, settings: Settings) -> None:
+    first = plan_study(request_, settings).runs[0]
+    put("out_of_memory", first)
+    document = json.loads(first.result.read_text())
+    document["status"] |= {"state": "crashed", "message": "not there any more"}
+    first.result.write_text(json.dumps(document))
+    failed = plan_study(request_, settings).runs[0]
+    assert failed.state is RunState.FAILED and failed.reason.startswith("crashed: not there")
+    for retry in ("failed", "crashed"):
+        again = plan_with(request_, settings, retry=retry).runs[0]
+        assert again.state is RunState.TO_DO and again.reason.startswith("again, after crashed")
+    assert plan_with(request_, settings, retry="time_limit").runs[0].state is RunState.FAILED
+
+
+def test_a_run_with_a_held_lock_is_running(request_: Request, settings: Settings) -> None:
+    first = plan_study(request_, settings).runs[0]
+    lock = run_lock(request_.results / "mine", "alpha", first.key)
+    with file_lock(lock):
+        assert plan_study(request_, settings).runs[0].state is RunState.RUNNING
+    assert plan_study(request_, settings).runs[0].state is RunState.TO_DO
+    lock.unlink()
+    assert not is_held(lock) and not lock.exists(), "to ask makes no lock file"
+
+
+def test_the_index_reads_each_result_once(
+    request_: Request, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = plan_study(request_, settings).runs[0]
+    put("training", first)
+    folder = request_.results / "mine"
+    assert ResultIndex(folder).entry("alpha", first.key)
+    put("out_of_memory", first)
+    entry = ResultIndex(folder).entry("alpha", first.key)
+    assert entry is not None and entry.reason == "out_of_memory", "a changed file is read again"
+    assert (folder / NAME).is_file()
+    monkeypatch.setattr("sifmark.studies.index.read_result", lambda path: pytest.fail(f"read again: {path}"))
+    assert ResultIndex(folder).entry("alpha", first.key) == entry
+    first.result.unlink()
+    assert ResultIndex(folder).entry("alpha", first.key) is None
+    (folder / NAME).write_text("{")
+    assert ResultIndex(folder).entry("alpha", first.key) is None
+
+
+def test_a_condition_chooses_runs(request_: Request, settings: Settings) -> None:
+    plan = plan_with(request_, settings, only=("batch_size=16 precision=FP32,bf16 system=alpha", "devices=8 repeat=2"))
+    chosen = [each.run for each in plan.runs]
+    assert {run.cell["batch_size"] for run in chosen if run.devices == 1} == {16}
+    assert len(chosen) == 2 * 2 * 2 + 2 * 4 - 2
+    for text, message in {
+        "batchsize=1": "batch_size",
+        "batch_size": "KEY=VALUE",
+        "batch_size=5": "no run",
+        "": "empty",
+    }.items():
+        with pytest.raises(UsageError) as error:
+            plan_with(request_, settings, only=(text,))
+        assert message in str(error.value)
+
+
+def test_systems_are_chosen_replaced_and_added(request_: Request, settings: Settings) -> None:
+    assert {each.run.system for each in plan_with(request_, settings, systems=("beta",)).runs} == {"beta"}
+    plan = plan_with(request_, settings, systems=("alpha:rocm", "here:cpu"))
+    assert set(plan.images) == {"alpha", "here"}
+    assert "sifmark build rocm" in plan.runs[0].reason
+    for text, message in {"gamma": "no system 'gamma'", "here:cup": "no recipe 'cup'", "../a:cpu": "no name"}.items():
+        with pytest.raises(UsageError, match=message):
+            plan_with(request_, settings, systems=(text,))
+
+
+def test_a_study_without_systems_says_how_to_name_one(tmp_path: Path, settings: Settings) -> None:
+    with pytest.raises(UsageError) as error:
+        plan_study(Request("quick", results=tmp_path), settings)
+    assert "--system here:cpu" in error.value.remedy
+
+
+def test_the_folder_of_another_study_is_refused(request_: Request, settings: Settings, tmp_path: Path) -> None:
+    study = load_study(request_.study)
+    folder = claim_folder(study, request_.results)
+    assert claim_folder(study, request_.results) == folder
+    (tmp_path / "mine.toml").write_text(STUDY.replace("steps = 50", "steps = 60"))
+    plan_study(request_, settings)  # a changed study keeps its folder
+    (tmp_path / "mine.toml").write_text(STUDY.replace('title = "t"', 'title = "another"'))
+    with pytest.raises(SifmarkError) as error:
+        plan_study(request_, settings)
+    assert error.value.code == "study-folder-mismatch" and OWNER in error.value.remedy
+
+
+def test_results_where_a_file_is(request_: Request, settings: Settings) -> None:
+    request_.results.mkdir()
+    (request_.results / "mine").write_text("")
+    with pytest.raises(UsageError) as error:
+        plan_study(request_, settings)
+    assert error.value.code == "study-folder-mismatch"
+
+
+def test_cells_with_the_same_command_share_a_run(tmp_path: Path, settings: Settings) -> None:
+    common = 'workload = "lstm"\nstrategy = ["ddp", "fsdp"]\n'
+    (tmp_path / "mine.toml").write_text(
+        'title = "t"\nrepeats = 2\n[[system]]\nname = "a"\nimage = "cuda"\ndevices = 2\n'
+        f'[[run]]\nname = "one"\n{common}devices = [1, 2]\n[[run]]\nname = "two"\n{common}devices = 2\n'
+    )
+    plan = plan_study(Request(str(tmp_path / "mine.toml"), results=tmp_path / "results"), settings)
+    keys = [each.key for each in plan.runs]
+    assert len(keys) == len(set(keys)) == 2 * 3, "one device has no strategy"
+    put("out_of_memory", plan.runs[1])
+    plan = plan_study(Request(str(tmp_path / "mine.toml"), results=tmp_path / "results"), settings)
+    assert sum(each.state is RunState.DONE for each in plan.runs) == 1
+    cells = [(each.run.group, each.run.cell["strategy"], each.run.devices, each.run.repeat) for each in plan.cells]
+    assert len(cells) == len(set(cells)) == 2 * (4 + 2)
+    rows = {row.group: row for row in rows_of(plan)}
+    assert [(row.runs, row.states[RunState.DONE]) for row in rows.values()] == [(8, 1), (4, 1)]
+    assert [cell.text for cell in cells_of_plan(plan)] == ["-", "1/2", "-", "-", "1/2", "-"]
+    only_two = plan_study(Request(str(tmp_path / "mine.toml"), only=("run=two",)), settings)
+    assert {each.key for each in only_two.runs} < set(keys) and not only_two.shared
