@@ -1,6 +1,5 @@
 """The run command: become the run of an image, with the flags that this host needs."""
 
-import json
 import os
 import shlex
 import sys
@@ -9,18 +8,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from sifmark.core.console import output, status, step
-from sifmark.core.permissions import FileState, file_state, require_unshared
+from sifmark.core.permissions import FileState, file_state
 from sifmark.core.process import CommandError, attend
 from sifmark.core.settings import Settings
-from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
-from sifmark.engines.binds import binds_of, output_of
-from sifmark.engines.locate import device_options, engine_for, locate, locate_recipe, require_platform
-from sifmark.recipes.labels import BUILD_KEY
-from sifmark.recipes.recipe import recipe_names
+from sifmark.engines import Engine
+from sifmark.engines.binds import output_of
+from sifmark.engines.start import check_image, find, printed_command, run_options
 from sifmark.results.envelope import sign_results
 from sifmark.results.load import files_of
-
-IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
 
 
 def run_image(
@@ -32,8 +27,7 @@ def run_image(
     Where the settings or `signed` require a signature, an image without a trusted one is not started. Raises
     SifmarkError.
     """
-    engine = engine_for(name, settings)
-    address = locate_recipe(name, engine) if name in recipe_names() else locate(name, engine)
+    address, engine = find(name, settings)
     start_image(address, arguments, engine, settings, printed, signed)
 
 
@@ -41,34 +35,19 @@ def start_image(
     address: str, arguments: Sequence[str], engine: Engine, settings: Settings, printed: bool, signed: bool
 ) -> None:
     """Become the run of an image at an address of an engine, or print its command. Raises SifmarkError."""
-    require_platform(engine, address)
-    options = [
-        *engine.home_flags(),
-        *device_options(engine, address),
-        *engine.bind_flags(binds_of(arguments, make_folders=not printed)),
-    ]
-    required = signed or settings.require_signature
-    is_file = Path(address).is_file()  # an address of Docker is none
-    if required and is_file:
-        require_unshared(Path(address), "an image whose signature is required")
-    before = file_state(Path(address)) if is_file else None
     if printed:
-        if required:
-            require_signed(engine.inspect(address), settings.keys)
-        output(shlex.join(engine.command(address, "run", arguments, options)))
+        output(shlex.join(printed_command(address, engine, arguments, settings, signed)))
         return
+    options = run_options(engine, address, arguments)
     with step(f"look at {Path(address).name}"):
-        facts = image_facts(engine.inspect(address), required, settings.keys)
-    argv = engine.command(address, "run", arguments, [*options, *engine.env_flags(IMAGE_VARIABLE)])
+        image = check_image(address, engine, settings, signed)
+    argv = image.command(arguments, options)
     status(f"+ {shlex.join(argv)}")
-    if is_file and file_state(Path(address)) != before:
-        cause = f"{address} was replaced while it was looked at"
-        raise CheckFailed(cause, "run it again if that was you", code="image-altered")
-    variables = {IMAGE_VARIABLE: json.dumps(facts)}
+    image.require_unchanged()
     results = output_of(arguments)
     if settings.results_key is None or results is None:
-        _become(argv, variables)
-    _run_and_sign(argv, variables, results, settings.results_key)
+        _become(argv, image.variables)
+    _run_and_sign(argv, image.variables, results, settings.results_key)
 
 
 def _run_and_sign(argv: list[str], variables: Mapping[str, str], results: Path, key: Path) -> NoReturn:
@@ -84,24 +63,6 @@ def _run_and_sign(argv: list[str], variables: Mapping[str, str], results: Path, 
 def _states(results: Path) -> dict[str, FileState]:
     """Return the state of each result file at a path, which need not exist yet."""
     return {file: file_state(Path(file)) for file in files_of([str(results)])} if results.exists() else {}
-
-
-def image_facts(image: ImageInspection, required: bool, keys: Sequence[str]) -> dict[str, str | None]:
-    """Return what the result is to say of the image, which only the process that starts it can see.
-
-    Raises CheckFailed if a required signature is not valid.
-    """
-    signer = None
-    if should_check_signature(required, keys, image.signed):
-        try:
-            signer = image.signer(keys)
-            status(f"  signed by {signer}")
-        except CheckFailed as reason:
-            if required:
-                raise
-            status(f"  its signature is not trusted here: {reason.cause}")
-    facts = {"identity": image.identity(), "digest": image.digest(), "signer": signer}
-    return {**facts, "build_key": image.labels.get(BUILD_KEY)}
 
 
 def _become(argv: list[str], variables: Mapping[str, str]) -> NoReturn:

@@ -1,0 +1,53 @@
+"""How far a study is, for whoever waits for it: a line for each run that has ended, and what is in progress."""
+
+import time
+
+from sifmark.core.console import Step, status
+from sifmark.results.numbers import format_quantity, format_seconds
+from sifmark.studies.running.estimates import Estimates
+from sifmark.studies.running.matrix import Labels
+from sifmark.studies.running.runner import Ended, Progress
+
+
+class StudyDisplay:
+    """Tells how far the whole study is."""
+
+    def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, current: Step) -> None:
+        self.count = 0  # of runs that have ended
+        self._labels, self._total, self._side_by_side = labels, total, side_by_side
+        self._estimates, self._step = estimates, current
+        self._changed = time.monotonic()
+
+    def report(self, ended: Ended, progress: Progress) -> None:
+        """Write a line about a run that has ended."""
+        self.count += 1
+        self._changed = time.monotonic()
+        outcome = ended.outcome
+        words = [outcome.reason or "completed"]
+        if ended.elsewhere:
+            words.append("done by another process")
+        else:
+            metric = outcome.document.get("metrics", {}).get("throughput", {})
+            if metric.get("value") is not None:
+                words.append(format_quantity(metric["value"], metric["unit"]))
+            words.append(format_seconds(ended.seconds))
+        number = f"[{self.count:>{len(str(self._total))}}/{self._total}]"
+        status(f"{number} {self._labels.of(ended.planned)}: {', '.join(words)}{self._left(progress)}")
+
+    def watch(self, progress: Progress) -> None:
+        """Show what is in progress."""
+        if not progress.active:
+            self._changed = time.monotonic()  # nothing comes nearer to its end
+        now = ", ".join(self._labels.of(planned) for planned in progress.active.values())
+        text = now or f"waiting {progress.reason.value}"
+        self._step.detail(f"{self.count} of {self._total} done{self._left(progress)}; {text}")
+
+    def _left(self, progress: Progress) -> str:
+        if not progress.remaining:
+            return ""
+        seconds = self._estimates.total(progress.remaining, self._side_by_side)
+        begun = self._estimates.total(progress.active.values(), self._side_by_side)
+        if seconds is None or begun is None:
+            return ""
+        left = seconds - min(begun, time.monotonic() - self._changed)  # a run that takes longer is still to end
+        return f"; about {format_seconds(left)} left" if left >= 1 else ""

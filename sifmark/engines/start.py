@@ -1,0 +1,86 @@
+"""What a run of an image is started with: options and binds, and what its result is to say of the image."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sifmark.core.permissions import FileState, file_state, require_unshared
+from sifmark.core.settings import Settings
+from sifmark.engines import CheckFailed, Engine, require_signed
+from sifmark.engines.binds import Bind, binds_of, outside
+from sifmark.engines.facts import IMAGE_VARIABLE, image_facts
+from sifmark.engines.locate import device_options, engine_for, locate, locate_recipe, require_platform
+from sifmark.recipes.recipe import recipe_names
+
+
+@dataclass(frozen=True)
+class CheckedImage:
+    """An image that was looked at: what a result is to say of it, and the state of its file before that."""
+
+    address: str
+    engine: Engine
+    facts: Mapping[str, str | None]
+    state: FileState | None  # None if it is no file
+
+    def require_unchanged(self) -> None:
+        """Raise CheckFailed if the file is not the one that was looked at."""
+        if self.state is not None and file_state(Path(self.address)) != self.state:
+            cause = f"{self.address} was replaced while it was looked at"
+            raise CheckFailed(cause, "run it again if that was you", code="image-altered")
+
+    def command(self, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
+        """Return the argv of a run, which finds `variables` in its environment."""
+        options = [*options, *self.engine.env_flags(IMAGE_VARIABLE)]
+        return self.engine.command(self.address, "run", arguments, options)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What a run is to have in its environment."""
+        return {IMAGE_VARIABLE: json.dumps(self.facts)}
+
+
+def find(name: str, settings: Settings) -> tuple[str, Engine]:
+    """Return the address and the engine of an image given by name, recipe or path. Raises SifmarkError if none is."""
+    engine = engine_for(name, settings)
+    return locate_recipe(name, engine) if name in recipe_names() else locate(name, engine), engine
+
+
+def run_options(
+    engine: Engine, address: str, arguments: Sequence[str], binds: Sequence[Bind] = (), make_folders: bool = True
+) -> list[str]:
+    """Return the options of a run with these arguments, which also sees the paths of `binds`.
+
+    Raises SifmarkError for an image that cannot run on this host, UsageError for a path that cannot be shown to it.
+    """
+    require_platform(engine, address)
+    shown = [*binds_of(arguments, make_folders), *outside(binds)]
+    return [*engine.home_flags(), *device_options(engine, address), *engine.bind_flags(shown)]
+
+
+def check_image(address: str, engine: Engine, settings: Settings, signed: bool) -> CheckedImage:
+    """Look at an image whose run is to be started. Raises CheckFailed if a required signature is not valid."""
+    required = signed or settings.require_signature
+    state = _state_before(address, required)
+    return CheckedImage(address, engine, image_facts(engine.inspect(address), required, settings.keys), state)
+
+
+def printed_command(
+    address: str, engine: Engine, arguments: Sequence[str], settings: Settings, signed: bool
+) -> list[str]:
+    """Return the argv of a run for a job's script. Raises SifmarkError as `run_options` and `check_image`."""
+    options = run_options(engine, address, arguments, make_folders=False)
+    required = signed or settings.require_signature
+    _state_before(address, required)
+    if required:
+        require_signed(engine.inspect(address), settings.keys)
+    return engine.command(address, "run", arguments, options)
+
+
+def _state_before(address: str, required: bool) -> FileState | None:
+    """Return the state of an image's file, which nobody else may change if its signature is required."""
+    if not (path := Path(address)).is_file():  # an address of Docker is none
+        return None
+    if required:
+        require_unshared(path, "an image whose signature is required")
+    return file_state(path)

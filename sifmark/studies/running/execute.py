@@ -1,0 +1,160 @@
+"""One run of a study: its process is started, attended to its end, and its result is checked or its failure kept."""
+
+import subprocess
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from sifmark.core.errors import UsageError
+from sifmark.core.permissions import file_state
+from sifmark.core.process import start_apart
+from sifmark.core.settings import Settings
+from sifmark.engines.binds import OUTPUT_OPTION, Bind
+from sifmark.engines.start import CheckedImage, run_options
+from sifmark.results.envelope import sign_results
+from sifmark.studies.running import attendant, failures
+from sifmark.studies.running.outcome import RunOutcome, outcome_of
+from sifmark.studies.running.places import log_of, require_space
+from sifmark.studies.running.shares import Share
+from sifmark.studies.study import PlannedRun, RunState, System
+
+SITE_OPTION = "--site"
+_TAIL = 4096  # bytes of a log that are looked at for its last line
+
+
+@dataclass(frozen=True)
+class ReadySystem:
+    """A system whose image is here and was looked at."""
+
+    system: System
+    image: CheckedImage
+    settings: Settings
+
+
+class Processes:
+    """The attendants of the runs in progress, from the thread that starts one to the one that stops all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self.stopping = False
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        """Note a process; it is stopped at once if all are to stop."""
+        with self._lock:
+            self._running.add(process)
+            if self.stopping:
+                process.terminate()
+
+    def remove(self, process: subprocess.Popen[bytes]) -> None:
+        """Forget a process that has ended."""
+        with self._lock:
+            self._running.discard(process)
+
+    def stop(self) -> None:
+        """Ask all runs to end and to write their results; asked again, they end at once."""
+        with self._lock:
+            self.stopping = True
+            for process in self._running:
+                process.terminate()
+
+
+def execute(
+    planned: PlannedRun, ready: ReadySystem, share: Share, locks: Sequence[int], processes: Processes
+) -> RunOutcome:
+    """Do a run and return what became of it. Raises SifmarkError or OSError for what other runs would meet too."""
+    require_space(planned.result.parent)
+    failures.clear(planned.result)
+    begin = _Begin(planned)
+    try:
+        argv = run_argv(planned, ready, tuple(share.environment))
+    except UsageError as error:  # such as data that are not here
+        return begin.failed(error.cause, None)
+    ready.image.require_unchanged()
+    environment = {**ready.image.variables, **share.environment}
+    code = _attend(argv, share, log_of(planned), environment, locks, processes)
+    outcome = outcome_of(planned.result)
+    if outcome.document:
+        if ready.settings.results_key is not None:
+            sign_results(planned.result, ready.settings.results_key)
+        return outcome
+    if planned.result.exists():
+        failures.clear(planned.result)
+        return begin.failed(outcome.reason, code)
+    if processes.stopping:
+        return outcome
+    require_space(planned.result.parent)
+    return begin.failed(f"exit code {code}: {last_line(log_of(planned)) or 'it printed nothing'}", code)
+
+
+def run_argv(planned: PlannedRun, ready: ReadySystem, variables: Sequence[str] = ()) -> list[str]:
+    """Return the argv of a run's image, which gets these variables of its environment.
+
+    Raises UsageError for paths that cannot be shown to it.
+    """
+    image, result = ready.image, planned.result.absolute()
+    binds = [Bind(Path(path).absolute()) for path in ready.system.bind]
+    for bind in binds:
+        if not bind.path.exists():
+            cause = f"bind {bind.path} of system {ready.system.name}: no such file or folder on this host"
+            raise UsageError(cause, "correct it in the study file", code="file-missing")
+    binds.append(Bind(result.parent, writable=True))
+    options = run_options(image.engine, image.address, planned.run.arguments, binds)
+    options += [word for name in variables for word in image.engine.env_flags(name)]
+    own = (SITE_OPTION, planned.run.system, OUTPUT_OPTION, str(result))
+    return image.command([*planned.run.arguments, *own], options)
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log that is not blank, shortened."""
+    with suppress(OSError), log.open("rb") as stream:
+        stream.seek(max(0, file_state(log).size - _TAIL))
+        lines = stream.read().decode(errors="replace").splitlines()
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+    return ""
+
+
+def _attend(
+    argv: list[str],
+    share: Share,
+    log: Path,
+    environment: Mapping[str, str],
+    locks: Sequence[int],
+    processes: Processes,
+) -> int:
+    """Run an image to its end by way of an attendant, which holds the locks as long. Return its exit code."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as stream:
+        words = attendant.words_of(argv, share.cores)
+        process = start_apart(words, stream, environment, (*locks, *share.descriptors))
+    processes.add(process)
+    try:
+        return process.wait()
+    finally:
+        processes.remove(process)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+class _Begin:
+    """The begin of a run, to which a failure refers."""
+
+    def __init__(self, planned: PlannedRun) -> None:
+        self._planned, self._started, self._clock = planned, datetime.now(UTC), time.monotonic()
+
+    def failed(self, cause: str, code: int | None) -> RunOutcome:
+        """Keep what happened to the run, and return it as its outcome."""
+        result = self._planned.result
+        failure = failures.RunFailure(
+            cause=cause,
+            exit_code=code,
+            log=str(log_of(self._planned).relative_to(result.parent)),
+            started=self._started.isoformat(timespec="seconds").replace("+00:00", "Z"),
+            seconds=round(time.monotonic() - self._clock, 3),
+        )
+        failures.record_failure(result, failure)
+        return RunOutcome(RunState.FAILED, failure.reason, {})

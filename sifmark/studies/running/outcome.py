@@ -1,0 +1,33 @@
+"""What became of a run, by its result."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sifmark.results.load import load_file
+from sifmark.studies.index import entry_of
+from sifmark.studies.study import RunState
+
+NO_DEVICE = "no_device"
+
+
+class RunOutcome(NamedTuple):
+    """The state of a run, the reason for it, and its result; that is empty if there is no valid one."""
+
+    state: RunState
+    reason: str
+    document: Mapping[str, Any]
+
+    @property
+    def lacks_device(self) -> bool:
+        """Whether the run ended because its device is not on this machine."""
+        return bool(self.document) and self.document["status"]["state"] == NO_DEVICE
+
+
+def outcome_of(result: Path) -> RunOutcome:
+    """Return what a result says of its run. Without one, the run is to do."""
+    if not result.exists():
+        return RunOutcome(RunState.TO_DO, "", {})
+    loaded = next(iter(load_file(str(result))))
+    entry = entry_of(loaded)
+    return RunOutcome(entry.state, entry.reason, {} if loaded.problems else loaded.document)
