@@ -1,0 +1,1 @@
+"""Studies on clusters: scripts of job arrays, their submission to Slurm, and what became of each run."""

@@ -1,0 +1,1 @@
+"""Scripts of job arrays in the terms of each scheduler."""

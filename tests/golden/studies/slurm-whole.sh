@@ -1,0 +1,80 @@
+#!/bin/bash
+# Study turing on beta: 4 runs on 2 x 4 (nodes x devices).
+# Written by sifmark for Slurm. Element N does the run in line N of 20261127-091500-2-beta-2x4-1440min.runs.
+#SBATCH --job-name=sifmark-20261127-091500-2-beta-2x4-1440min
+#SBATCH --array=1-4%2
+#SBATCH --partition=gpu
+#SBATCH --account=project1
+#SBATCH --qos=bench
+#SBATCH --constraint="a100&nvme"
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=64
+#SBATCH --gpus-per-node=a100:4
+#SBATCH --exclusive
+#SBATCH --mem=480G
+#SBATCH --time=1-00:00:00
+#SBATCH --signal=TERM@60
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --chdir="/home/user/my studies"
+#SBATCH --output=/scratch/results/turing/jobs/20261127-091500-2-beta-2x4-1440min.logs/%a.log
+#SBATCH --reservation=bench
+type module >/dev/null 2>&1 || . /etc/profile
+module load Apptainer
+export NCCL_DEBUG=WARN
+set -uo pipefail
+shopt -s nullglob
+name=20261127-091500-2-beta-2x4-1440min
+jobs=/scratch/results/turing/jobs
+image='/scratch/my dist/cuda.sif'
+index=${SLURM_ARRAY_TASK_ID:-1}
+job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
+node="${SLURMD_NODENAME:-$HOSTNAME}"
+
+fail() { # CODE TEXT: it goes to the log of this element
+  printf 'error: %s\n' "$2" >&2
+  record end "$1"
+  exit "$1"
+}
+record() { # begin | end CODE: a line by which study.status knows what became of this run
+  printf '%s %(%s)T %s %s %s %s\n' "$1" -1 "$node" "$job" "${SLURM_RESTART_COUNT:-0}" "${2:-}" >>"$jobs/$name.records/$index"
+}
+finished() { # whether the run has a valid result, of a completed run or of one that did not fit into memory
+  grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result"
+}
+
+# The line of this element: key, result and the arguments of the image, with a tab between them.
+mapfile -t -d $'\t' words < <(sed -n "${index}p" "$jobs/$name.runs" | tr -d '\n')
+((${#words[@]} > 2)) || fail 66 "$jobs/$name.runs has no line $index: do nodes see that folder?"
+result=${words[1]} arguments=("${words[@]:2}")
+lock=${result%/*}/.${words[0]}.lock
+
+# Started again after a preemption or the failure of a node, or done by somebody else: nothing is done twice.
+if { exec 9>>"$lock"; } 2>/dev/null && command -v flock >/dev/null; then
+  # Whoever asks whether a run is in progress holds its lock for an instant.
+  flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
+  if (($? == 75)); then
+    echo "run ${words[0]} is in progress elsewhere" && exit 0
+  fi
+fi
+if finished; then
+  rm -f "$lock"
+  echo "run ${words[0]} is done: $result" && exit 0
+fi
+record begin
+[ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = '1234 1764234900' ] ||
+  fail 65 "$image is not the file that it was when this job was submitted: submit again"
+export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}"/scratch/imagenet,/scratch/text
+export SIFMARK_IMAGE='{"identity": "sha256:0123"}'
+flags=()
+files=(/dev/nvidia? /dev/nvidia1?) # that this node has
+((${#files[@]} == 0)) || flags+=(--nv)
+# A signal ends the image, which writes what it has measured; this script then ends by itself.
+trap 'echo "SIGTERM" >&2' TERM
+code=0
+srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+  apptainer --quiet run "${flags[@]}" "$image" "${arguments[@]}" 9>&- || code=$?
+rm -f "$lock"
+record end "$code"
+exit "$code"
