@@ -1,0 +1,103 @@
+"""Exporting a study: the runs that can be done, in the form of another program."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from sifmark.core.errors import UsageError, unknown_name
+from sifmark.core.files import atomic_path
+from sifmark.core.settings import Settings
+from sifmark.studies.exports.batch import batch_files
+from sifmark.studies.exports.exported import ExportedFile, by_system
+from sifmark.studies.exports.jube import jube_files
+from sifmark.studies.exports.reframe import reframe_files
+from sifmark.studies.exports.shell import shell_files
+from sifmark.studies.schedulers.images import started_image
+from sifmark.studies.schedulers.options import JobOptions, job_options, limit_of
+from sifmark.studies.study import RunState, StudyPlan
+
+_SCHEDULERS = {"sbatch": "slurm", "flux": "flux", "pbs": "pbs", "lsf": "lsf"}  # by format
+
+
+@dataclass(frozen=True)
+class Export:
+    """What a format is made of."""
+
+    plan: StudyPlan
+    place: Path
+    settings: Settings
+
+    def options(self) -> dict[str, JobOptions]:
+        """Return the options of jobs by system."""
+        return {
+            system.name: job_options(
+                self.settings.slurm, system.slurm, f"{self.plan.study.file}: system {system.name}: slurm"
+            )
+            for system in self.plan.study.systems
+        }
+
+    def seconds(self) -> dict[str, int]:
+        """Return by key how long runs may take."""
+        options = self.options()
+        return {each.key: limit_of(each.seconds, options[each.run.system]) for each in self.plan.runs}
+
+
+def _reframe(export: Export) -> Iterable[ExportedFile]:
+    options = export.options()
+    systems = {system.name: system for system in export.plan.study.systems}
+    images = {
+        name: started_image(
+            systems[name], replace(options[name], start_with="apptainer"), export.settings, runs, own_folders=True
+        )
+        for name, runs in by_system(export.plan)
+    }
+    return reframe_files(export.plan, images, export.seconds())
+
+
+def _jube(export: Export) -> Iterable[ExportedFile]:
+    return jube_files(export.plan, export.options(), export.seconds())
+
+
+def _shell(export: Export) -> Iterable[ExportedFile]:
+    return shell_files(export.plan)
+
+
+def _batch(scheduler: str, export: Export) -> Iterable[ExportedFile]:
+    return batch_files(export.plan, scheduler, export.place, export.settings)
+
+
+_FORMATS: Mapping[str, Callable[[Export], Iterable[ExportedFile]]] = {
+    "reframe": _reframe,
+    "jube": _jube,
+    "shell": _shell,
+    **{name: partial(_batch, scheduler) for name, scheduler in _SCHEDULERS.items()},
+}
+FORMATS = ("reframe", "jube", "sbatch", "shell", "flux", "pbs", "lsf")
+
+
+def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) -> list[Path]:
+    """Write the files of an export into a folder, and return their paths.
+
+    Raises UsageError if no run can be done, SifmarkError where an image or data are missing.
+    """
+    if form not in _FORMATS:
+        raise unknown_name("format", form, FORMATS)
+    if place.exists() and not place.is_dir():
+        raise UsageError(f"{place} is no folder", "name a folder: -o FOLDER", code="invalid-option")
+    runs = tuple(planned for planned in plan.runs if planned.state is not RunState.CANNOT_RUN)
+    if not runs:
+        remedy = f"see why: sifmark study.plan {plan.study.name}"
+        raise UsageError(f"study {plan.study.name} has no run that could be exported", remedy, code="study-invalid")
+    files = list(_FORMATS[form](Export(replace(plan, runs=runs), place, settings)))
+    for folder in {planned.result.parent for planned in runs if form in _SCHEDULERS}:
+        folder.mkdir(parents=True, exist_ok=True)  # which jobs write to
+    return [_write(place, file) for file in files]
+
+
+def _write(place: Path, file: ExportedFile) -> Path:
+    target = place / file.name
+    with atomic_path(target) as draft:
+        draft.write_text(file.text, encoding="utf-8")
+        draft.chmod(0o755 if file.executable else 0o644)
+    return target

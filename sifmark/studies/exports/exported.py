@@ -1,0 +1,72 @@
+"""What the exports of a study share: the files that they are, and how runs are named in them."""
+
+import shlex
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from sifmark.studies.schedulers.jobs import StartedImage
+from sifmark.studies.study import PlannedRun, Run, Scalar, StudyPlan
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedFile:
+    """A file of an export."""
+
+    name: str
+    text: str
+    executable: bool = False
+
+
+def labels_of(plan: StudyPlan) -> dict[str, str]:
+    """Return by key how people tell the runs of a system apart: group, what varies in it, and the repeat.
+
+    Runs that have the same on several systems name theirs.
+    """
+    varying = _varying_keys(plan)
+    labels = {planned.key: _label(planned.run, varying[planned.run.group]) for planned in plan.runs}
+    several = {label for label, count in Counter(labels.values()).items() if count > 1}
+    systems = {planned.key: planned.run.system for planned in plan.runs}
+    return {key: f"{label} system={systems[key]}" if label in several else label for key, label in labels.items()}
+
+
+def _label(run: Run, keys: Collection[str]) -> str:
+    words = [run.group, *(f"{key}={run.cell[key]}" for key in run.cell if key in keys)]
+    return " ".join([*words, f"repeat={run.repeat}"] if run.repeats > 1 else words)
+
+
+def _varying_keys(plan: StudyPlan) -> dict[str, set[str]]:
+    """Return by group the keys of cells that have several values."""
+    values: dict[str, dict[str, set[Scalar]]] = {}
+    for planned in plan.runs:
+        group = values.setdefault(planned.run.group, {})
+        for key, value in planned.run.cell.items():
+            group.setdefault(key, set()).add(value)
+    return {name: {key for key, several in group.items() if len(several) > 1} for name, group in values.items()}
+
+
+def by_system(plan: StudyPlan) -> Iterator[tuple[str, list[PlannedRun]]]:
+    """Yield the runs of each system that has some, in the order of the study."""
+    for system in plan.study.systems:
+        if runs := [planned for planned in plan.runs if planned.run.system == system.name]:
+            yield system.name, runs
+
+
+def heading(plan: StudyPlan, program: str) -> list[str]:
+    """Return the first lines of an export, without what makes them comments."""
+    study, count = plan.study, len(plan.runs)
+    variant = f", variant {study.variant}" if study.variant else ""
+    title = " ".join(study.title.split())
+    return [f"Study {study.name}{variant}: {title}", f"{count} runs for {program}, written by sifmark study.export."]
+
+
+def start_lines(image: StartedImage) -> Iterator[str]:
+    """Yield the lines of a script that come before an image is started by plain Apptainer with `"${flags[@]}"`."""
+    if image.binds:
+        paths = shlex.quote(",".join(image.binds))
+        yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
+    if image.device_files:
+        flags = shlex.join(image.device_flags) if image.device_flags else '--bind "$file"'
+        first = " && break" if image.device_flags else ""
+        yield "flags=()"
+        yield f'for file in {" ".join(image.device_files)}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'

@@ -1,0 +1,92 @@
+"""A study as a script of bash: whoever reads it sees what runs, and it goes on where it was interrupted."""
+
+import shlex
+from collections.abc import Iterator
+
+from sifmark.core.console import printable
+from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
+from sifmark.studies.study import PlannedRun, StudyPlan
+
+_HEAD = """\
+#!/usr/bin/env bash
+{heading}
+# Runs with a valid result are left out, so that it can be started again. SYSTEMs choose runs; without any, all run.
+# usage: {name} [SYSTEM]...
+# variables: SIFMARK, the program; SIFMARK_RESULTS, the folder of results; LAUNCH, what starts tasks on several nodes
+
+set -euo pipefail
+sifmark=${{SIFMARK:-sifmark}}
+results=${{SIFMARK_RESULTS:-{results}}}
+read -ra launch <<<"${{LAUNCH:-srun --ntasks-per-node=1 --nodes}}" # the number of nodes follows
+binds=${{APPTAINER_BIND:-}}
+systems=("$@")
+count=0 failed=0
+
+wanted() {{ # SYSTEM
+  local name
+  ((${{#systems[@]}})) || return 0
+  for name in "${{systems[@]}}"; do
+    if [ "$name" = "$1" ]; then return 0; fi
+  done
+  return 1
+}}
+
+valid() {{ # RESULT
+  [ -e "$1" ] && "$sifmark" results.validate --quiet "$1" >/dev/null 2>&1
+}}
+
+run() {{ # SYSTEM NODES KEY IMAGE ARGUMENTS...
+  local system=$1 nodes=$2 key=$3 image=$4 start=() code=0
+  local folder=$results/$system
+  local result=$folder/$key.json log=$folder/logs/$key.log
+  shift 4
+  wanted "$system" || return 0
+  count=$((count + 1))
+  if valid "$result"; then return 0; fi
+  if ((nodes > 1)); then start=("${{launch[@]}}" "$nodes"); fi
+  mkdir -p "$folder/logs"
+  printf '%s %s: %s\\n' "$system" "$key" "$*" >&2
+  (
+    # Another process may be at this run; study.run holds the same lock.
+    if command -v flock >/dev/null; then flock --wait 5 9 || exit 75; fi
+    "${{start[@]}}" "$sifmark" run "$image" -- "$@" --site "$system" --output "$result" >"$log" 2>&1 9>&-
+  ) 9>"$folder/.$key.lock" || code=$?
+  if ((code == 75)); then
+    printf '%s %s: in progress elsewhere\\n' "$system" "$key" >&2
+    return 0
+  fi
+  if valid "$result"; then return 0; fi # also of a run that did not complete, such as one out of memory
+  failed=$((failed + 1))
+  printf '%s %s: failed; see %s\\n' "$system" "$key" "$log" >&2
+}}
+
+"""
+_END = """
+printf '%s runs, %s failed\\n' "$count" "$failed" >&2
+((failed == 0))
+"""
+
+
+def shell_files(plan: StudyPlan) -> tuple[ExportedFile, ...]:
+    """Return the script."""
+    name = f"{plan.study.name}.sh"
+    lines = "\n".join(f"# {line}" for line in heading(plan, "bash"))
+    head = _HEAD.format(heading=lines, name=name, results=shlex.quote(str(plan.folder)))
+    return (ExportedFile(name, head + "\n".join(_body(plan)) + "\n" + _END, executable=True),)
+
+
+def _body(plan: StudyPlan) -> Iterator[str]:
+    systems = {system.name: system for system in plan.study.systems}
+    labels = labels_of(plan)
+    for number, (name, runs) in enumerate(by_system(plan)):
+        system = systems[name]
+        yield f"{'' if number == 0 else chr(10)}# {name}: {' '.join((system.title or system.image).split())}"
+        paths = f'"${{binds:+$binds,}}"{shlex.quote(",".join(system.bind))}' if system.bind else '"$binds"'
+        yield f"export APPTAINER_BIND={paths}"
+        yield from (_line(planned, system.image, labels[planned.key]) for planned in runs)
+
+
+def _line(planned: PlannedRun, image: str, label: str) -> str:
+    run = planned.run
+    words = shlex.join([run.system, str(run.nodes), planned.key, image, *run.arguments])
+    return f"run {words} # {printable(label)}"

@@ -1,0 +1,103 @@
+"""A plan that has whatever exports must cope with, and the texts that are made of it.
+
+After a wanted change, write them again and read the difference: PYTHONPATH=tests python -m unit.studies.exporting
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from sifmark.core import paths
+from sifmark.studies.exports.jube import jube_files
+from sifmark.studies.exports.reframe import reframe_files
+from sifmark.studies.exports.shell import shell_files
+from sifmark.studies.schedulers.jobs import StartedImage
+from sifmark.studies.schedulers.options import JobOptions
+from sifmark.studies.study import PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
+
+GOLDEN = paths.GOLDEN / "studies"
+HERE = System("here", "cpu", title="This machine", nodes=2)
+CLUSTER = System(
+    "cluster-a",
+    "images/it's a cuda.sif",
+    devices=4,
+    nodes=2,
+    bind=("/scratch/image net", "/data"),
+    arguments=("--meter", "nvml"),
+)
+STUDY = Study(
+    name="trial",
+    title='A "trial" of\nexports: 100 % # {odd}',
+    file=Path("trial.toml"),
+    questions=("Does it work?",),
+    source=None,
+    systems=(HERE, CLUSTER),
+    groups=(),
+    outputs=(),
+    limitations=(),
+    variant="",
+)
+IMAGES = {
+    "here": StartedImage(
+        Path("/images/cpu.sif"), "1000 1700000000", flags=("--userns",), facts='{"signer": "it\'s me"}'
+    ),
+    "cluster-a": StartedImage(
+        *(Path("/images/it's a cuda.sif"), "2000 1700000001", CLUSTER.bind),
+        device_files=("/dev/nvidia[0-9]*",),
+        device_flags=("--nv",),
+        facts="{}",
+    ),
+}
+OPTIONS = {
+    "here": JobOptions(),
+    "cluster-a": JobOptions(partition="gpu", account="abc", gpus_per_node="4", mem="0", seconds=2400),
+}
+
+
+def run(system: System, repeat: int = 1, nodes: int = 1, devices: int = 1, **cell: Scalar) -> Run:
+    """Return a run of the group `sizes`."""
+    words = (
+        str(cell["workload"]),
+        *(word for key, value in cell.items() if key != "workload" for word in (f"--{key}", str(value))),
+    )
+    words = tuple(word.replace("_", "-") if word.startswith("--") else word for word in words)
+    return Run(system.name, "sizes", cell, (*words, *system.arguments), devices, nodes, repeat, 2)
+
+
+def plan(folder: Path = Path("results/trial"), state: RunState = RunState.TO_DO, *more: Run) -> StudyPlan:
+    """Return a plan of two cells on one system and three on the other, twice each."""
+    runs = [
+        each
+        for repeat in (1, 2)
+        for each in (
+            run(HERE, repeat, workload="resnet50", batch_size=16),
+            run(HERE, repeat, workload="resnet50", batch_size=32),
+            run(CLUSTER, repeat, 1, 4, workload="resnet50", batch_size=16, data="/scratch/image net"),
+            run(CLUSTER, repeat, 2, 8, workload="resnet50", batch_size=32, data="/scratch/image net"),
+        )
+    ]
+    planned = tuple(_planned(each, folder, state) for each in (*runs, *more))
+    return StudyPlan(STUDY, folder, {"here": "sha256:0", "cluster-a": "sha256:1"}, planned)
+
+
+def _planned(each: Run, folder: Path, state: RunState) -> PlannedRun:
+    key = each.key("sha256:0")
+    return PlannedRun(each, key, folder / each.system / f"{key}.json", state, "", 100.0)
+
+
+def seconds_of(study: StudyPlan) -> Mapping[str, int]:
+    """Return the time limits of runs."""
+    return {each.key: 2400 for each in study.runs}
+
+
+def texts() -> dict[str, str]:
+    """Return the exports of the plan by the names of their golden files."""
+    study = plan()
+    files = [*shell_files(study), *jube_files(study, OPTIONS, seconds_of(study))]
+    module, _ = reframe_files(study, IMAGES, seconds_of(study))
+    return {**{file.name: file.text for file in files}, f"{module.name}.txt": module.text}
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for name, text in texts().items():
+        (GOLDEN / name).write_text(text)
