@@ -1,0 +1,165 @@
+"""Histories: series in periods between change points, with what else changed at each of them."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from statistics import fmean
+
+from sifmark.results.comparison.intervals import Mean, Ratio, mean
+from sifmark.studies.history.circumstances import ChangedCircumstance, differences, measured_differences
+from sifmark.studies.history.segments import Search, Segmentation, Split
+from sifmark.studies.history.series import HistoryRun, Series
+from sifmark.studies.history.significance import FEWEST_TOGETHER, change_of, difference_p, discoveries
+
+RATE = 0.01  # of the changes that are reported, at most this part may be false ones
+LEAST_CHANGE = 0.02  # a relative change that matters
+SESSIONS, RUNS = "sessions", "runs"  # what the tests take as independent numbers
+
+
+@dataclass(frozen=True)
+class Period:
+    """A part of a series without a change point."""
+
+    points: "tuple[Point, ...]"
+    mean: Mean
+
+    @property
+    def first(self) -> datetime:
+        """When its first run began."""
+        return self.points[0].runs[0].started
+
+    @property
+    def last(self) -> datetime:
+        """When its last run began."""
+        return self.points[-1].runs[-1].started
+
+    @property
+    def runs(self) -> list[HistoryRun]:
+        """Its runs."""
+        return [run for point in self.points for run in point.runs]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A number of a series for the tests: the mean of a session, or a run where there are few sessions."""
+
+    runs: tuple[HistoryRun, ...]
+    logarithm: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A place in a series: what the metric did there, and what else changed."""
+
+    after: datetime  # the last run before it
+    before: datetime  # the first run after it
+    ratio: Ratio
+    probability: float
+    differences: tuple[ChangedCircumstance, ...]  # of image, driver, host and the like
+    measured: tuple[ChangedCircumstance, ...]  # clocks and the like
+
+
+@dataclass(frozen=True)
+class History:
+    """A series in periods; `changes` are between them. `unchanged` are places where only circumstances changed."""
+
+    series: Series
+    basis: str
+    periods: tuple[Period, ...]
+    changes: tuple[Change, ...]
+    unchanged: tuple[Change, ...]
+
+
+def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float = RATE) -> list[History]:
+    """Return the history of each series. Of all their changes a part of `rate` is expected to be false."""
+    searches = [_search(each, least, rate) for each in series]
+    segmentations = [search.run() for _, search in searches]
+    kept = _discovered(segmentations, rate)
+    return [
+        _history(each, points, search, splits)
+        for each, (points, search), splits in zip(series, searches, kept, strict=True)
+    ]
+
+
+def _search(series: Series, least: float, rate: float) -> tuple[list[Point], Search]:
+    """Return a series as points, and the search for its changes.
+
+    With only a few sessions, the runs are the numbers, and only places are tried at which something changed.
+    """
+    sessions = [Point(session.runs, session.logarithm) for session in series.sessions]
+    if len(sessions) >= FEWEST_TOGETHER:
+        points, labels = sessions, series.labels
+    else:
+        points = [Point((run,), math.log(run.value)) for run in series.runs]
+        starts = [0]
+        for session in sessions:
+            starts.append(starts[-1] + len(session.runs))
+        labels = frozenset(starts[place] for place in series.labels)
+    anywhere = len(sessions) >= FEWEST_TOGETHER
+    values = [point.logarithm for point in points]
+    return points, Search(values, labels, rate, math.log1p(least), anywhere)
+
+
+def _discovered(segmentations: Iterable[Segmentation], rate: float) -> list[list[Split]]:
+    """Return the splits of each series that are significant among the tests of all."""
+    results = list(segmentations)
+    tests = [split.probability for each in results for split in each.splits]
+    tests += [probability for each in results for probability in each.rejected]
+    significant = iter(discoveries(tests, rate) if tests else [])
+    return [[split for split in each.splits if next(significant)] for each in results]
+
+
+def _history(series: Series, points: Sequence[Point], search: Search, splits: Sequence[Split]) -> History:
+    places = _places_that_matter(search, [split.places[0] for split in splits])
+    bounds = [0, *places, len(points)]
+    periods = tuple(_period(points[low:high]) for low, high in pairwise(bounds))
+    probabilities = {split.places[0]: split.probability for split in splits}
+    changes = [_change(points, bounds[at : at + 3], probabilities[place]) for at, place in enumerate(places)]
+    unchanged = list(_unchanged(points, search, bounds))
+    basis = SESSIONS if search.anywhere else RUNS
+    return History(series, basis, periods, tuple(changes), tuple(unchanged))
+
+
+def _places_that_matter(search: Search, places: list[int]) -> list[int]:
+    """Return the places without those at which neighbours differ too little, the smallest difference first."""
+    while places:
+        bounds = [0, *places, len(search.values)]
+        means = [fmean(search.values[low:high]) for low, high in pairwise(bounds)]
+        steps = [abs(second - first) for first, second in pairwise(means)]
+        if min(steps) >= search.least:
+            return places
+        smallest = steps.index(min(steps))
+        places = [*places[:smallest], *places[smallest + 1 :]]
+    return places
+
+
+def _period(points: Sequence[Point]) -> Period:
+    return Period(tuple(points), mean([math.exp(point.logarithm) for point in points]))
+
+
+def _unchanged(points: Sequence[Point], search: Search, bounds: Sequence[int]) -> Iterator[Change]:
+    """Yield the labelled places within periods, each with the numbers up to the next place on each side."""
+    places = sorted(search.labels.union(bounds))
+    for low, place, high in zip(places, places[1:], places[2:], strict=False):
+        if place not in bounds:
+            yield _change(points, (low, place, high), None)
+
+
+def _change(points: Sequence[Point], bounds: Sequence[int], probability: float | None) -> Change:
+    """Return what changed at the middle one of three places."""
+    low, place, high = bounds
+    before, after = points[low:place], points[place:high]
+    sides = [[run for point in side for run in point.runs] for side in (before, after)]
+    numbers = [[point.logarithm for point in side] for side in (before, after)]
+    circumstances = [[run.circumstances for run in side] for side in sides]
+    measured = [[run.measured for run in side] for side in sides]
+    return Change(
+        sides[0][-1].started,
+        sides[1][0].started,
+        change_of(*numbers),
+        difference_p(*numbers) if probability is None else probability,
+        tuple(differences(*circumstances)),
+        tuple(measured_differences(*measured)),
+    )
