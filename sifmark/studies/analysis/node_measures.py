@@ -1,0 +1,96 @@
+"""What a node is judged by: speed, energy, clocks and temperature of its runs; and facts that nodes have in common."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from sifmark.results.comparison.observation import MetricValue, metric_value
+
+Document = dict[str, Any]
+LESS, MORE = "less", "more"
+HOTTER = 5.0  # °C that a temperature must differ by, whatever the statistics say
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class NodeMeasure:
+    """A number of a run, and how nodes are compared by it."""
+
+    name: str
+    read: Callable[[Document], MetricValue]
+    worse: str  # less or more; empty where a difference is only worth knowing
+    relative: bool = True  # compared as a ratio; otherwise as a difference
+    least: float | None = None  # difference below which nothing is said; None: the ratio that the user chose
+
+
+def _metric(name: str) -> Callable[[Document], MetricValue]:
+    def read(document: Document) -> MetricValue:
+        metric = document["metrics"].get(name)
+        return metric_value(metric) if metric else MetricValue(None, "1", "the result does not have it")
+
+    return read
+
+
+def _throughput(document: Document) -> MetricValue:
+    """Return the throughput; a micro-benchmark has a peak instead, since its sizes are as on its card."""
+    if document["workload"]["task"] == "microbenchmark":
+        return MetricValue(None, "1", "a micro-benchmark is judged by its peak")
+    return _metric("throughput")(document)
+
+
+def _idle_power(document: Document) -> MetricValue:
+    idle = document["power"].get("idle")
+    return metric_value(idle["power"]) if idle else MetricValue(None, "W", document["power"].get("reason", "no meter"))
+
+
+def _all_reduce(document: Document) -> MetricValue:
+    transport = document.get("transport")
+    if not transport:
+        return MetricValue(None, "GB/s", "one process computed")
+    return metric_value(transport["all_reduce"]["bus_bandwidth"])
+
+
+def _condition(part: str, name: str, choose: Callable[[list[float]], float]) -> Callable[[Document], MetricValue]:
+    """Return a reader of a condition after the run; of several devices, the value that `choose` does."""
+
+    def read(document: Document) -> MetricValue:
+        fact = document.get(part, {}).get(name, {"value": None, "reason": document.get(part, {}).get("reason")})
+        value, unit = fact["value"], fact.get("unit", "1")
+        numbers = [float(text) for text in _NUMBER.findall(str(value))] if value is not None else []
+        if not numbers:
+            return MetricValue(None, unit, fact.get("reason") or "the result does not have it")
+        return MetricValue(choose(numbers), unit, None)
+
+    return read
+
+
+_DEVICES, _HOST = "device_conditions_after", "conditions_after"
+MEASURES = (
+    NodeMeasure("throughput", _throughput, LESS),
+    NodeMeasure("peak_flops", _metric("peak_flops"), LESS),
+    NodeMeasure("peak_bandwidth", _metric("peak_bandwidth"), LESS),
+    NodeMeasure("small_message_latency", _metric("small_message_latency"), MORE),
+    NodeMeasure("all_reduce_bandwidth", _all_reduce, LESS),
+    NodeMeasure("step_time_p99", _metric("step_time_p99"), MORE),
+    NodeMeasure("energy_per_unit", _metric("energy_per_unit"), MORE),
+    NodeMeasure("power_mean", _metric("power_mean"), ""),
+    NodeMeasure("idle_power", _idle_power, ""),
+    NodeMeasure("device_clock", _condition(_DEVICES, "clock", min), LESS),
+    NodeMeasure("device_temperature", _condition(_DEVICES, "temperature", max), MORE, relative=False, least=HOTTER),
+    NodeMeasure("cpu_clock", _condition(_HOST, "cpu_clock", min), LESS),
+)
+# What nodes of a partition should have in common, by dotted path.
+FACTS = {
+    **{f"{_DEVICES}.{name}.value": name.replace("_", " ") for name in ("driver", "ecc", "partitioning", "persistence")},
+    **{f"{_DEVICES}.{name}.value": f"device {name.replace('_', ' ')}" for name in ("power_cap", "clock_max")},
+    f"{_DEVICES}.throttling.value": "throttling",
+    **{f"host.{name}.value": name for name in ("microcode", "kernel", "cores")},
+    **{f"conditions.{name}.value": name.replace("_", " ") for name in ("smt", "cpu_governor", "cpu_boost")},
+    "conditions.transparent_huge_pages.value": "transparent huge pages",
+}
+
+
+def measure_node(document: Document) -> dict[str, MetricValue]:
+    """Return what a node is judged by, by the names of measures."""
+    return {each.name: each.read(document) for each in MEASURES}

@@ -1,0 +1,79 @@
+"""The statistics of a fleet: how often a healthy one has an outlier, and which outliers are there."""
+
+import random
+import statistics
+
+import pytest
+
+from sifmark.results.comparison.student import quantile, two_sided_tail
+from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
+
+# Two-sided quantiles as tables print them: level, degrees of freedom, quantile.
+TABLE = [
+    (0.05, 1, 12.706),
+    (0.05, 10, 2.228),
+    (0.01, 5, 4.032),
+    (0.001, 5, 6.869),
+    (0.001, 29, 3.659),
+    (0.1, 120, 1.658),
+]
+
+
+@pytest.mark.parametrize(("tail", "freedom", "expected"), TABLE)
+def test_tails_and_quantiles_are_those_of_printed_tables(tail: float, freedom: int, expected: float) -> None:
+    assert quantile(tail, freedom) == pytest.approx(expected, abs=6e-4)
+    assert two_sided_tail(expected, freedom) == pytest.approx(tail, rel=2e-3)
+
+
+def test_tails_far_out_are_small_and_right() -> None:
+    assert two_sided_tail(30.0, 1) == pytest.approx(2 / (3.141592653589793 * 30), rel=1e-3)  # Cauchy's
+    assert 0 < two_sided_tail(40.0, 20) < 1e-18 and two_sided_tail(float("inf"), 3) == 0
+
+
+@pytest.mark.parametrize("size", [5, 8, 16, 64])
+def test_a_healthy_fleet_has_an_outlier_as_often_as_stated(size: int) -> None:
+    trials, level, chance = 600, 0.05, random.Random(size)
+    alarms = sum(bool(deviating(fleet(size, chance), level)) for _ in range(trials))
+    deviation = (level * (1 - level) / trials) ** 0.5
+    assert alarms / trials < level + 3 * deviation, f"{alarms / trials:.3f} of healthy fleets of {size}"
+
+
+def fleet(size: int, chance: random.Random) -> dict[str, float]:
+    return {f"n{number}": chance.gauss(0, 0.01) for number in range(size)}
+
+
+@pytest.mark.parametrize("size", [8, 16, 64])
+def test_a_node_that_is_far_off_is_named_alone(size: int) -> None:
+    chance, named = random.Random(size), []
+    for _ in range(30):
+        values = fleet(size, chance) | {"n3": -0.2}
+        named.append([each.member for each in deviating(values, 0.01)])
+    assert named.count(["n3"]) >= 28
+
+
+def test_several_slow_nodes_do_not_hide_each_other() -> None:
+    values = fleet(16, random.Random(4)) | {"n2": -0.2, "n5": -0.21, "n9": -0.19, "n11": -0.2}
+    outliers = deviating(values, 0.01)
+    assert {each.member for each in outliers} == {"n2", "n5", "n9", "n11"}
+    assert all(each.tail < 1e-6 for each in outliers)
+    spread = statistics.stdev(values.values())
+    assert all(abs(each) < 3 * spread for each in values.values()), "three deviations would have named none of them"
+
+
+def test_equal_values_have_no_outlier_and_a_different_one_among_them_is_certain() -> None:
+    values = dict.fromkeys("abcdefgh", 1.0)
+    assert deviating(values, 0.01) == []
+    (outlier,) = deviating(values | {"d": 0.9}, 0.01)
+    assert (outlier.member, outlier.tail) == ("d", 0.0)
+
+
+def test_few_nodes_are_refused() -> None:
+    with pytest.raises(ValueError, match="5 are needed"):
+        deviating(dict.fromkeys("abcd", 1.0), 0.01)
+    assert FEWEST == 5
+
+
+def test_the_tail_of_a_new_value_follows_from_the_sample() -> None:
+    sample = [1.0, 1.1, 0.9, 1.05, 0.95]
+    assert tail_of(1.0, sample) == pytest.approx(1.0)
+    assert tail_of(2.0, sample) < 0.001 and tail_of(0.5, [1.0, 1.0]) == 0 and tail_of(1.0, [1.0, 1.0]) == 1

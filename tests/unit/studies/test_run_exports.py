@@ -1,0 +1,139 @@
+"""Runs as tables for other programs: each format has the same rows, each run once, nothing to misread."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import documents
+import duckdb
+import pytest
+from unit.studies.histories import DRIVER, FIRST, IMAGE, key, nights, write_nights, write_run
+
+from sifmark.commands.results.export import export_results
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.results.comparison.tidy import COLUMNS
+from sifmark.studies.history.export import export_runs
+
+FORMATS = ("csv", "jsonl", "parquet", "duckdb")
+NIGHTS = nights(1, 3)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Results of a study, where the studies' own results are."""
+    study = tmp_path / "results" / "turing"
+    study.mkdir(parents=True)
+    (study / ".study.json").write_text('{"name": "turing", "title": "Turing", "digest": "sha256:0"}')
+    changes: dict[str, Any] = {DRIVER: "550.54", IMAGE: key(1)}
+    write_nights(study / "alpha", NIGHTS, site="alpha", **changes)
+    return tmp_path / "results"
+
+
+def rows_of(file: Path) -> list[dict[str, Any]]:
+    """The rows of an export, as DuckDB reads it."""
+    if file.suffix == ".duckdb":
+        with duckdb.connect(str(file), read_only=True) as database:
+            return _records(database.sql("select * from runs"))
+    with duckdb.connect() as database:
+        if file.suffix == ".csv":
+            return _records(database.read_csv(str(file)))
+        name = str(file)
+        return _records(database.read_json(name) if file.suffix == ".jsonl" else database.read_parquet(name))
+
+
+def _records(relation: duckdb.DuckDBPyRelation) -> list[dict[str, Any]]:
+    return [dict(zip(relation.columns, map(_plain, row), strict=True)) for row in relation.fetchall()]
+
+
+def _plain(value: Any) -> Any:
+    return value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_has_every_run(results: Path, tmp_path: Path, suffix: str) -> None:
+    target = tmp_path / "out" / f"runs.{suffix}"
+    export = export_runs([str(results)], target)
+    assert export.runs == 3 and export.rows > 3 * 10
+    rows = rows_of(target)
+    assert len(rows) == export.rows and list(rows[0]) == list(COLUMNS)
+    throughput = [row for row in rows if row["metric"] == "throughput"]
+    assert sorted(row["value"] for row in throughput) == pytest.approx(sorted(NIGHTS))
+    row = next(row for row in throughput if row["started"] == FIRST.replace(tzinfo=None))
+    expected = {"study": "turing", "system": "alpha", "driver": "550.54", "image": key(1), "unit": "images/s"}
+    expected |= {"state": "completed", "correctness": "passed", "precision": "fp32", "task": "training"}
+    assert {name: str(row[name]) for name in expected} == expected
+    assert Path(row["file"]).is_file() and row["batch_per_device"] == row["batch"] / row["devices"]
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_the_same_results_give_the_same_bytes(results: Path, tmp_path: Path, suffix: str) -> None:
+    first, second = (tmp_path / name / f"runs.{suffix}" for name in ("first", "second"))
+    for target in (first, second):
+        export_runs([str(results)], target)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_run_that_failed_has_a_row_with_its_state(tmp_path: Path) -> None:
+    example = documents.EXAMPLES / "out_of_memory.json"
+    export_runs([str(example)], tmp_path / "runs.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "runs.jsonl").read_text().splitlines()]
+    (row,) = [row for row in rows if row["metric"] == "throughput"]
+    assert (row["state"], row["value"], row["unit"]) == ("out_of_memory", None, "images/s")
+
+
+def test_copies_are_counted_once_and_broken_files_are_named(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = next((results / "turing" / "alpha").glob("*.json"))
+    (results / "copy.json").write_text(file.read_text())
+    (results / "broken.json").write_text("{")
+    with pytest.raises(SifmarkError) as caught:
+        export_results([str(results)], str(tmp_path / "runs.csv"), "json")
+    out, err = capsys.readouterr()
+    summary = json.loads(out)
+    assert (summary["runs"], summary["duplicates"], summary["invalid"]) == (3, 1, 1)
+    assert caught.value.code == "result-invalid" and "broken.json" in err
+    assert len(rows_of(tmp_path / "runs.csv")) == summary["rows"]
+
+
+def test_no_spreadsheet_takes_a_text_for_a_formula(tmp_path: Path) -> None:
+    write_run(tmp_path / "results", FIRST, 100, site="=cmd|' /C calc'!A0")
+    export_runs([str(tmp_path / "results")], tmp_path / "runs.csv")
+    with (tmp_path / "runs.csv").open(newline="") as stream:
+        assert {row["system"] for row in csv.DictReader(stream)} == {"'=cmd|' /C calc'!A0"}
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_texts_survive_every_format(tmp_path: Path, suffix: str) -> None:
+    site = "Jülich \"A\", 'b'; drop table runs --"
+    write_run(tmp_path / "results", FIRST, 100, site=site)
+    export_runs([str(tmp_path / "results")], tmp_path / f"runs.{suffix}")
+    assert {row["system"] for row in rows_of(tmp_path / f"runs.{suffix}")} == {site}
+
+
+def test_an_earlier_table_stays_if_there_is_nothing_to_export(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("earlier")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(SifmarkError) as caught:
+        export_runs([str(tmp_path / "broken.json")], tmp_path / "runs.csv")
+    assert caught.value.code == "result-invalid" and (tmp_path / "runs.csv").read_text() == "earlier"
+
+
+@pytest.mark.parametrize(
+    ("target", "code"),
+    [
+        ("", "argument-missing"),
+        ("runs.xlsx", "unknown-name"),
+        ("runs", "unknown-name"),
+        ("results/runs.jsonl", "invalid-option"),
+    ],
+)
+def test_a_target_that_cannot_be_written(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, code: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        export_results(["results"], target, "table")
+    assert caught.value.code == code and caught.value.remedy
