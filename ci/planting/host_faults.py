@@ -57,8 +57,8 @@ HOST = (
         "tests/unit/results/test_gate.py",
     ),
     _fault(
-        *("intervals of half the width", "mean", "student_quantile(count - 1) * math.sqrt(_variance(numbers) / count)"),
-        *("student_quantile(count - 1) * math.sqrt(_variance(numbers) / count) / 2", "tests/unit/results"),
+        *("intervals of half the width", "mean", "student_quantile(count - 1) * math.sqrt(variance(numbers) / count)"),
+        *("student_quantile(count - 1) * math.sqrt(variance(numbers) / count) / 2", "tests/unit/results"),
         side="/results",
     ),
     _fault(
@@ -102,8 +102,21 @@ HOST = (
         REGISTRY,
     ),
     _fault(
-        *("an image may be replaced after its check", "start_image", "file_state(Path(address)) != before", "False"),
+        *("an image may be replaced after its check", "CheckedImage.require_unchanged"),
+        *("file_state(Path(self.address)) != self.state", "False"),
         RUN,
+    ),
+    _fault(
+        *("what another process has done is done again", "StudyRunner._done_by_others"),
+        *("outcome.state is RunState.TO_DO or not is_new", "True", "tests/unit/studies/test_running.py"),
+    ),
+    _fault(
+        *("a run outlives its killed study", "_wait", "orders.append(signal.SIGTERM)", "None"),
+        "tests/unit/studies/test_attendant.py",
+    ),
+    _fault(
+        *("runs side by side have the same processors", "Shares._take_some", "file_lock(path, wait=False)"),
+        *("file_lock(path, shared=True, wait=False)", "tests/unit/studies/test_shares.py"),
     ),
     _fault("a name may be another image", "_require_same", "info.content == whole.content", "True", RUN),
     _fault(
@@ -120,7 +133,7 @@ HOST = (
     ),
     _fault("an error shows passwords", "without_passwords", '_LOGIN.sub("***@", text)', "text", "tests/unit/core"),
     _fault(
-        *("a cell of CSV may be a formula", "_cell", "shown.startswith(_FORMULA)", "False"),
+        *("a cell of CSV may be a formula", "spreadsheet_text", "shown.startswith(_FORMULA)", "False"),
         *("tests/unit/results/test_compare.py",),
         side="/results",
     ),

@@ -28,10 +28,11 @@ from faults import Fault
 from host_faults import HOST
 from inside_faults import INSIDE
 from patching import StaleFaultError, plant
+from study_faults import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results.md"
-FAULTS = (*INSIDE, *HOST)
+FAULTS = (*INSIDE, *HOST, *STUDIES)
 # Tests that hang with a fault have noticed it: after PATIENCE times their time without it, at least this many seconds.
 PATIENCE, LEAST_PATIENCE = 5, 60.0
 GATE = ("-m", "not full")  # faults that only the full run notices are noticed late

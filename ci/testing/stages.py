@@ -12,7 +12,17 @@ GATE = ("-m", "not full")
 # Inputs of every stage: how it is run and set up.
 SHARED = ("ci/test", "ci/testing", "ci/setup/lib.sh", "pyproject.toml", "tests/conftest.py")
 IN_IMAGE = (*SHARED, "entrypoints", "schemas", "tests/inside", "tests/*.py", "benchmarks/*.py")
-IMAGES = (*SHARED, "sifmark", "entrypoints", "schemas", "recipes", "tasks.py", "ci/setup", "ci/setup/stand-ins")
+IMAGES = (
+    *SHARED,
+    "sifmark",
+    "entrypoints",
+    "schemas",
+    "recipes",
+    "studies",
+    "tasks.py",
+    "ci/setup",
+    "ci/setup/stand-ins",
+)
 # First a quick check of the change, then the longest stages, so that nothing long is left at the end; then the others.
 FIRST: tuple[str, ...] = (
     "lint",
@@ -25,9 +35,14 @@ FIRST: tuple[str, ...] = (
     "images-tensorflow",
 )
 FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
-DOCKER = ("docker", "reproduce", "sources")
-# Images of it add a build like that of the others, and runs that tf_new has without an image.
-FULL_ONLY = ("tensorflow",)
+# What only one stage may use at a time: Docker's images, and the nodes of the cluster, which tests take down.
+SHARED_PARTS = {
+    "docker": ("docker", "reproduce", "sources"),
+    "slurm": ("slurm", "many_devices", "study_slurm", "study_exports"),
+}
+# Images of TensorFlow add a build like that of the others, and runs that tf_new has without an image; other suites take
+# minutes to set up, and golden texts show what they are given.
+FULL_ONLY = ("tensorflow", "study_exports")
 READS = {  # in addition to the code, the recipes and the test file with everything it imports
     "docs": ("README.md", "docs", "ci/start", "tests/documentation.py"),
     "publishing": ("docs",),
@@ -108,8 +123,9 @@ def _of_images() -> Iterator[Stage]:
     for name in files:
         needs: tuple[str, ...] = ("apptainer", "bases", "docker", "cosign")
         needs += ("chromium",) if name == "page" else ()
+        needs += ("suites",) if name == "study_exports" else ()
         reads = (*IMAGES, *READS.get(name, ()))
-        exclusive = "docker" if name in DOCKER else ""
+        exclusive = next((part for part, users in SHARED_PARTS.items() if name in users), "")
         file = str(files[name].relative_to(ROOT))
         gate = None if name in FULL_ONLY else GATE
         yield Stage(f"images-{name}", f"images: {name}", ".venv", (file,), reads, needs, gate, (), exclusive, False)
@@ -123,9 +139,10 @@ def all_stages() -> list[Stage]:
     for_old = "not (a_mistake or the_stand_in or idx or synthetic_data or photograph)"
     # What is left is about the version: runs, devices, networks.
     few_for_old = f"{for_old} and not (learn or poem or speech or seed or table or as_it_is)"
+    few_for_old += " and not (right_strategies or train_as_one or copies_and_multiplies or two_parts or killed)"
     stages = [
         Stage("lint", "ruff and mypy", ".venv", (), ("",)),
-        Stage("unit", "tests without an engine", ".venv", ("tests/unit",), ("",), gate=(), full=()),
+        Stage("unit", "tests without an engine", ".venv", ("tests/unit",), ("",)),
         _with_framework("torch_new", "in-image code with a current torch", torch, pictures),
         _with_framework(
             *("tf_old", "in-image code with TensorFlow 2.6", tensorflow),

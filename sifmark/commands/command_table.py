@@ -3,7 +3,7 @@
 from types import ModuleType
 
 from sifmark.commands.definition import Command
-from sifmark.commands.definitions import data, dev, image, main, recipe, registry, results
+from sifmark.commands.definitions import analysis, data, dev, image, main, published, recipe, registry, results, study
 
 
 def _commands_of(module: ModuleType) -> list[Command]:
@@ -16,6 +16,7 @@ GROUPS: dict[str, list[Command]] = {
     "Images": _commands_of(image),
     "Registries": _commands_of(registry),
     "Results": _commands_of(results),
+    "Studies": _commands_of(study) + _commands_of(analysis) + _commands_of(published),
     "Recipes and data": _commands_of(recipe) + _commands_of(data),
     "Development": _commands_of(dev),
 }

@@ -14,6 +14,7 @@ from sifmark.core.schemas import read_schema
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.exports import as_csv, as_json
 from sifmark.results.comparison.gate import Gate, GateDecision, GateVerdict
+from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.tables import as_markdown, as_text, exclusion_text, incompatibility_text
 
@@ -24,6 +25,8 @@ WRITERS: dict[str, Callable[[Comparison], str]] = {
     "markdown": lambda comparison: as_markdown(comparison, details=is_verbose()),
 }
 EVERY_METRIC = "all"
+KEPT = "baseline"  # the kind of `--against baseline:NAME`
+PUBLISHED = "published:"  # the beginning of `--against published:NAME`, which published/compare.py carries out
 MOST_LISTED = 20  # results that are left out for the same reason
 _UNDECIDED_REMEDY = (
     "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was excluded"
@@ -52,6 +55,8 @@ class CompareOptions:
     fail_below: str = ""
     fail_above: str = ""
     trusted_keys: tuple[str, ...] | None = None  # if signatures are required
+    reference: str = ""  # KIND:NAME, instead of a baseline among results
+    baselines: Path = Path("baselines")  # the folder of those of the kind KEPT
 
     def writer(self) -> Callable[[Comparison], str]:
         """Return what writes a comparison in the chosen format. Raises UsageError."""
@@ -67,7 +72,7 @@ class CompareOptions:
             every_metric=every,
             more_fields=tuple(map(full_name, _words(self.by))),
             allowed=frozenset(map(full_name, self.allow)),
-            against=bool(self.against),
+            against=bool(self.against or self.reference),
             baseline=self._baseline_field(),
         )
 
@@ -85,10 +90,15 @@ class CompareOptions:
             return None
         gate = Gate(0.0, above=bool(self.fail_above))
         gate = Gate(_ratio(self.fail_below or self.fail_above, _option(gate)), gate.above)
-        if not self.baseline:
-            remedy = "add --baseline RESULTS or --baseline FIELD=VALUE"
+        if not self.baseline and not self.reference:
+            remedy = "add --baseline RESULTS, --baseline FIELD=VALUE or --against baseline:NAME"
             raise UsageError(f"{_option(gate)} needs a baseline", remedy, code="invalid-option")
         return gate
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics that are asked for by name."""
+        return () if self.metrics == EVERY_METRIC else _words(self.metrics)
 
     def _metrics(self) -> tuple[str, ...]:
         if metrics := _words(self.metrics):
@@ -118,20 +128,55 @@ def full_name(field: str) -> str:
 def compare(options: CompareOptions) -> None:
     """Print the comparison. Raises SifmarkError if something cannot be compared, GateError if the gate fails."""
     write, gate = options.writer(), options.gate()
-    if options.trusted_keys is not None and not key_files(options.trusted_keys):
-        remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
-        raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")
-    comparison = compare_results(options.paths, options.query(), options.against, options.trusted_keys)
+    require_trusted_keys(options)
+    query = options.query()
+    references = _references(options, query)
+    comparison = compare_results(options.paths, query, options.against, options.trusted_keys, references)
     if gate is not None:
         _require_direction(gate, comparison)
     if comparison.tables or options.format == "json":
         output(write(comparison))
         add_summary("Comparison", lambda: as_markdown(comparison).splitlines())
-    _report_left_out(comparison)
+    report_left_out(comparison)
     verdict = gate.judge(comparison) if gate is not None else GateVerdict(GateDecision.PASSED)
     _conclude(comparison, verdict)
     if gate is not None:
         status(f"the gate passed: no ratio is {gate.side} {gate.limit:g}")
+
+
+def require_trusted_keys(options: CompareOptions) -> None:
+    """Raise UsageError if signatures are required and no key could have made one."""
+    if options.trusted_keys is not None and not key_files(options.trusted_keys):
+        remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
+        raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")
+
+
+def _references(options: CompareOptions, query: Query) -> Sequence[Observation]:
+    """Return what `--against KIND:NAME` names as the baselines of the comparison. Raises SifmarkError."""
+    if not options.reference:
+        return ()
+    if options.baseline:
+        cause = "--against and --baseline both name baselines"
+        raise UsageError(cause, "ask for one of them", code="invalid-option")
+    kind, _, name = options.reference.partition(":")
+    if kind not in KINDS or not name:
+        raise unknown_name(
+            "kind of reference", options.reference, (*(f"{each}:NAME" for each in KINDS), f"{PUBLISHED}NAME")
+        )
+    return KINDS[kind](name, options, query)
+
+
+def _kept_baseline(name: str, options: CompareOptions, query: Query) -> Sequence[Observation]:
+    from sifmark.studies.history.baseline import read_baseline  # here: most comparisons need none
+
+    if options.trusted_keys is not None:
+        remedy = "compare with the signed results themselves: --baseline RESULTS"
+        raise UsageError("a baseline has no signatures of its results", remedy, code="invalid-option")
+    return list(read_baseline(options.baselines, name).observations(query.extra_fields))
+
+
+# By the kind of reference what returns it as baselines of a comparison.
+KINDS: dict[str, Callable[[str, CompareOptions, Query], Sequence[Observation]]] = {KEPT: _kept_baseline}
 
 
 def _require_direction(gate: Gate, comparison: Comparison) -> None:
@@ -143,7 +188,8 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
             raise UsageError(cause, f"use --fail-{option}, for example {limit}", code="invalid-option")
 
 
-def _report_left_out(comparison: Comparison) -> None:
+def report_left_out(comparison: Comparison) -> None:
+    """Write to stderr which results were not compared, and why."""
     if comparison.duplicates:
         status(f"{comparison.duplicates} results are copies of others, and each run was counted once")
     _list_left_out(comparison.invalid)
@@ -154,8 +200,18 @@ def _report_left_out(comparison: Comparison) -> None:
         reasons = ", ".join(f"{field}: {count}" for field, count in counts.items())
         hint = "--allow FIELD includes them, in rows of their own"
         warn(f"{len(comparison.excluded)} results are excluded ({reasons}); {hint}")
+    if shared := _on_both_sides(comparison):
+        warn(f"{shared} results are baselines too, and hide a change of the others; leave them out")
     for incompatibility in comparison.refused:
         warn(f"refused: {incompatibility_text(incompatibility)}")
+
+
+def _on_both_sides(comparison: Comparison) -> int:
+    """Return how many runs are on both sides."""
+    sides: dict[str, set[str]] = {"results": set(), "against": set()}
+    for row in (row for table in comparison.tables for row in table.rows):
+        sides[row.side].update(observation.id for observation in row.observations)
+    return len(sides["results"] & sides["against"])
 
 
 def _list_left_out(lines: Sequence[str]) -> None:

@@ -7,7 +7,11 @@ from sifmark.recipes.recipe import recipe_names
 
 
 def completions(kind: str) -> Iterable[str]:
-    """Return all names of a kind: image (recipes too), recipe or workload."""
+    """Return all names of a kind: image (recipes too), recipe, study or workload."""
+    if kind == "study":
+        from sifmark.studies.source import study_names
+
+        return study_names()
     if kind == "image":
         return [*recipe_names(), *(image.name for image in images())]
     return recipe_names() if kind == "recipe" else cards()

@@ -22,7 +22,7 @@ class Option:
     short: str = ""  # a letter; the only ones are j, n and o, beside h, q and v, which every command has
     choices: tuple[str, ...] = ()
     least: int | None = None  # of a whole number
-    completes: str = ""  # what a shell offers: image, recipe, workload, file or folder
+    completes: str = ""  # what a shell offers: image, recipe, study, workload, file or folder
     setting: str = ""  # the setting of sifmark.toml that it replaces for this command
 
 

@@ -66,11 +66,16 @@ def unknown_name(kind: str, name: str, names: Iterable[str], listed_by: str = ""
 
     Its remedy has the nearest of `names`, and then either all of them or the command `listed_by` that lists them.
     """
+    return UsageError(f"no {kind} {name!r}", nearest_names(name, names, listed_by), code="unknown-name")
+
+
+def nearest_names(name: str, names: Iterable[str], listed_by: str = "") -> str:
+    """Return the remedy for a name that does not exist: the nearest, then all of them or what lists them."""
     existing = sorted(names)
     nearest = get_close_matches(name, existing, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
     rest = f"`{listed_by}` shows all {len(existing)}" if listed_by else f"known: {', '.join(existing) or 'none'}"
-    return UsageError(f"no {kind} {name!r}", f"{hint}{rest}", code="unknown-name")
+    return f"{hint}{rest}"
 
 
 def missing_extra(extra: str, purpose: str, packages: Iterable[str]) -> SifmarkError:

@@ -15,16 +15,17 @@ class LockHeldError(Exception):
 
 
 @contextmanager
-def file_lock(path: Path, *, shared: bool = False, wait: bool = True, waiting: str = "") -> Iterator[None]:
+def file_lock(path: Path, *, shared: bool = False, wait: bool = True, waiting: str = "") -> Iterator[int]:
     """Hold the lock file `path` until the block ends; its folder is made if need be.
 
-    `waiting` is shown when another process holds the lock. Raises LockHeldError with `wait=False`, and SifmarkError
-    where the file system has no locks.
+    The descriptor is for processes that are to hold the lock too, for as long as they have it open. `waiting` is shown
+    when another process holds the lock. Raises LockHeldError with `wait=False`, and SifmarkError where the file system
+    has no locks.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = _acquire(path, fcntl.LOCK_SH if shared else fcntl.LOCK_EX, wait, waiting)
     try:
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -34,6 +35,26 @@ def exclusive_lock(target: Path) -> Iterator[None]:
     """Exclude other work on `target`, on every host that shares its folder; the lock file lies beside it."""
     with file_lock(lock_file(target), waiting=f"another process works on {target.name}"):
         yield
+
+
+def is_held(path: Path) -> bool:
+    """Return whether somebody holds a lock file exclusively. A file that is not there is held by nobody, and not made.
+
+    Who tries to take it without waiting in this moment may find it held: to ask is to hold it for an instant.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def lock_file(target: Path) -> Path:

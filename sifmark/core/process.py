@@ -114,6 +114,27 @@ def attend(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     return 128 - code if code < 0 else code
 
 
+def start_apart(
+    argv: Sequence[str], log: IO[bytes], environment: Mapping[str, str], descriptors: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, and do not wait for it. All its output goes to `log`.
+
+    It has the descriptors, and its stdin is a pipe that ends with this process. Raises CommandError if it cannot start.
+    """
+    try:
+        return subprocess.Popen(
+            argv,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment},
+            pass_fds=tuple(descriptors),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise CommandError(f"cannot start {argv[0]}: {error.strerror}", code="program-missing") from error
+
+
 def run(
     argv: Sequence[str | Path],
     *,

@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from sifmark.core.errors import UsageError
 if TYPE_CHECKING:
     from jsonschema import Draft202012Validator, ValidationError
 
+MOST_ERRORS = 100  # of a document, from which the one to name is chosen: a hostile document has millions
 # The login of an address: all between its scheme and its last `@`, since a password may hold any character. A digest
 # follows an `@` too.
 _LOGIN = re.compile(r"(?:^(?![\w.+-]+://)|(?<=://)).*@(?!sha256:[0-9a-f]{64})", re.DOTALL)
@@ -46,7 +48,7 @@ def errors_of(schema: str, document: Any) -> Iterator["ValidationError"]:
 
 def check_document(schema: str, document: Any, where: str, code: str = "document-invalid") -> None:
     """Raise UsageError for an invalid document, which names `where`, the field and what is allowed there."""
-    if errors := list(errors_of(schema, document)):
+    if errors := list(islice(errors_of(schema, document), MOST_ERRORS)):
         from jsonschema.exceptions import best_match
 
         error = best_match(errors)

@@ -47,6 +47,10 @@ class Settings:
     results_key: Path | None = None  # the private key that signs results
     registry: str | None = None  # `host/path` under which images are pushed and pulled
     private_registries: tuple[str, ...] = _list(",")  # hosts that nobody outside may pull from
+    energy: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # what it costs and emits here
+    # Where `study.baseline` keeps them.
+    baselines: Path = field(default_factory=lambda: Path("baselines").absolute())
+    slurm: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # of jobs that studies submit
 
     def mirrored(self, image: str) -> str:
         """Return the address from which `registry/repository` is fetched."""

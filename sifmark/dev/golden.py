@@ -1,12 +1,13 @@
 """What is generated and reviewed: golden texts of recipes, the schemas' pages, reference pages."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sifmark.core import paths
 from sifmark.dev.error_pages import error_page
 from sifmark.dev.reference_pages import reference_pages
 from sifmark.dev.schema_pages import pages
+from sifmark.dev.script_examples import script_examples
 from sifmark.recipes.golden import golden_texts
 
 ERROR_PAGE = paths.CHECKOUT / "docs" / "error-codes.md"
@@ -14,10 +15,10 @@ REFERENCE = paths.CHECKOUT / "docs" / "reference"
 
 
 def generated_pages() -> dict[Path, str]:
-    """Return the text that each generated page should have."""
+    """Return the text that each generated page, and each example of a job's script, should have."""
     schemas = {paths.SCHEMAS / name: text for name, text in pages().items()}
     reference = {REFERENCE / name: text for name, text in reference_pages().items()}
-    return {**schemas, **reference, ERROR_PAGE: error_page()}
+    return {**schemas, **reference, ERROR_PAGE: error_page(), **dict(script_examples())}
 
 
 def stale_pages() -> list[str]:
@@ -27,7 +28,11 @@ def stale_pages() -> list[str]:
 
 def refresh_texts(recipes: Iterable[str]) -> None:
     """Write the golden files of recipes."""
-    paths.GOLDEN.mkdir(parents=True, exist_ok=True)
-    for recipe in recipes:
-        for name, text in golden_texts(recipe).items():
-            (paths.GOLDEN / name).write_text(text)
+    write_files({paths.GOLDEN / name: text for recipe in recipes for name, text in golden_texts(recipe).items()})
+
+
+def write_files(texts: Mapping[Path, str]) -> None:
+    """Write generated texts by their paths."""
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)

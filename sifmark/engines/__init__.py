@@ -174,6 +174,9 @@ class ImageInspection(Protocol):
     def sboms(self) -> dict[str, bytes]:
         """Return the SBOMs by name."""
 
+    def signatures(self) -> dict[str, bytes]:
+        """Return the signatures that are kept with the image, by name."""
+
     def difference(self, other: str) -> str | None:
         """Return the first difference from the image at another address, or None if they are equal."""
 

@@ -1,7 +1,7 @@
 """Host paths that the arguments of an image name, and how a run gets to see them."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice, zip_longest
@@ -37,8 +37,17 @@ def binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bind]:
     With `make_folders` a folder for results is made if it does not exist, as the image would. Raises UsageError for a
     path that does not exist, or that would hide a folder of the image.
     """
+    return outside(all_binds_of(arguments, make_folders))
+
+
+def all_binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bind]:
+    """Return the same, and those below the current folder, for runs in other folders."""
     values = list(_values(arguments))
-    binds = dict.fromkeys(bind for option, value in values for bind in _binds_of(option, value, make_folders))
+    return list(dict.fromkeys(bind for option, value in values for bind in _binds_of(option, value, make_folders)))
+
+
+def outside(binds: Iterable[Bind]) -> list[Bind]:
+    """Return those of some paths that are not below the current folder, which a run sees."""
     here = Path.cwd()
     return [bind for bind in binds if not (bind.path == here or here in bind.path.parents)]
 

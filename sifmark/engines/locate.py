@@ -77,12 +77,18 @@ def require_platform(engine: Engine, address: str) -> None:
         raise SifmarkError(cause, "pull or build the image on this host", code="platform-unsupported")
 
 
+def has_device(engine: Engine, address: str) -> bool:
+    """Return whether this host has the device that an image needs, if it needs one."""
+    access = access_of_image(engine, address)
+    return access is None or bool(access.existing_files())
+
+
 def device_options(engine: Engine, address: str) -> list[str]:
     """Return the options by which the image's run reaches its device here, according to its labels.
 
     Raises SifmarkError if the labels ask for options that no recipe has.
     """
-    access = _access_of_image(engine, address)
+    access = access_of_image(engine, address)
     if access is None:
         return []
     if not access.is_allowed():
@@ -98,12 +104,13 @@ def isolated_options(engine: Engine, address: str) -> list[str]:
 
     Raises SifmarkError as `device_options`.
     """
-    access = _access_of_image(engine, address)
+    access = access_of_image(engine, address)
     network = access is not None and access.is_on_network()
     return [*engine.isolation_flags(network), *device_options(engine, address)]
 
 
-def _access_of_image(engine: Engine, address: str) -> Access | None:
+def access_of_image(engine: Engine, address: str) -> Access | None:
+    """Return how a run of the image reaches its device, or None if it needs no device files."""
     info = engine.image_info(address)
     return _access(info.labels if info else {})
 

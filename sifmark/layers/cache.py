@@ -156,7 +156,7 @@ def in_use(folder: Path) -> Iterator[None]:
         yield
 
 
-def lock_entry(folder: Path, **options: Any) -> AbstractContextManager[None]:
+def lock_entry(folder: Path, **options: Any) -> AbstractContextManager[int]:
     """Hold an entry's lock, with the options of `file_lock`: exclusive to make or remove it, shared to use it."""
     return file_lock(lock_file(folder), **options)
 

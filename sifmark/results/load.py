@@ -4,18 +4,21 @@ import glob
 import json
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import orjson
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, explain_error, known_versions
+from sifmark.results.archive import result_names, split_archive, unpack_results
 from sifmark.results.rules import violations_of
 
 LARGEST_DOCUMENT = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
@@ -33,19 +36,33 @@ class LoadedResult:
     file: str
     document: dict[str, Any]  # empty if it is not even a JSON object
     problems: tuple[str, ...] = ()
+    unpacked: str = ""  # where the file of an archive is, until the next one is asked for
+
+    @property
+    def path(self) -> Path:
+        """The file that was read; its signature is beside it."""
+        return Path(self.unpacked or self.file)
 
 
 def load_all(paths: Iterable[str]) -> Iterator[LoadedResult]:
-    """Yield every document of several files, folders or globs. Raises UsageError for one that has none."""
+    """Yield every document of several files, folders, archives or globs. Raises UsageError for one that has none."""
     return chain.from_iterable(map(load_results, paths))
 
 
 def load_results(path: str) -> Iterator[LoadedResult]:
-    """Yield every document of a file, a folder or a glob. Raises UsageError if there is none."""
+    """Yield every document of a file, a folder, an archive, a part of one, or a glob.
+
+    Raises UsageError if there is none. What is unpacked of an archive is removed when its last document was yielded.
+    """
     empty = True
     for file, problem in _find(path):
         empty = False
-        yield from [LoadedResult(file, {}, (problem,))] if problem else load_file(file)
+        if problem:
+            yield LoadedResult(file, {}, (problem,))
+        elif within := split_archive(file):
+            yield from _load_archive(*within)
+        else:
+            yield from load_file(file)
     if empty:
         raise _no_result(path)
 
@@ -53,6 +70,9 @@ def load_results(path: str) -> Iterator[LoadedResult]:
 def files_of(paths: Iterable[str]) -> Iterator[str]:
     """Yield the result files of several files, folders or globs. Raises SifmarkError for one that has none."""
     for path in paths:
+        if split_archive(path):
+            remedy = f"unpack it: tar -xzf {shlex.quote(path)}; sifmark results.trace reads signatures in archives"
+            raise UsageError(f"{path} is an archive, not a file of results", remedy, code="result-missing")
         files = list(_find(path))
         if not files:
             raise _no_result(path)
@@ -63,8 +83,27 @@ def files_of(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _no_result(path: str) -> UsageError:
-    remedy = "name a .json or .jsonl file, a folder with some, or a quoted glob"
+    remedy = "name a .json or .jsonl file, a folder with some, an archive, or a quoted glob"
     return UsageError(f"no result at {path}", remedy, code="result-missing")
+
+
+def _load_archive(archive: str, within: str) -> Iterator[LoadedResult]:
+    """Yield the documents of an archive, or of the member or folder `within` it; one with the problem if it is bad."""
+    with TemporaryDirectory(prefix="sifmark-") as folder:
+        try:
+            names = result_names(unpack_results(Path(archive), Path(folder)), within)
+        except SifmarkError as error:
+            yield LoadedResult(archive, {}, (error.cause.removeprefix(archive).lstrip(": "),))
+            return
+        except OSError as error:
+            yield LoadedResult(archive, {}, (f"does not read: {error.strerror or error}",))
+            return
+        if not names:
+            raise _no_result(f"{archive}/{within}".rstrip("/"))
+        for name in names:
+            path = str(Path(folder, name))
+            for result in load_file(path):
+                yield replace(result, file=f"{archive}/{name}", unpacked=path)
 
 
 def load_file(file: str) -> Iterator[LoadedResult]:
@@ -148,7 +187,7 @@ def _versions() -> tuple[str, ...]:
 
 def _find(path: str) -> Iterator[tuple[str, str]]:
     """Yield files, and folders that cannot be searched with the reason. A name that exists is no glob."""
-    for name in [path] if os.path.lexists(path) else sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
+    for name in [path] if os.path.lexists(path) or split_archive(path) else sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
         yield from _walk(name) if Path(name).is_dir() else [(name, "")]
 
 

@@ -80,21 +80,21 @@ class Tracer:
         """Return who vouches for a valid result, if anybody does."""
         state = f"{result.document['id']}: valid, {result.document['status']['state']}"
         try:
-            return Check("result", Status.PASSED, f"{state}; signed by {self._signer(result.file)}")
+            return Check("result", Status.PASSED, f"{state}; signed by {self._signer(result)}")
         except SifmarkError as error:
             if error.code == "key-unusable":
                 raise
             status = Status.FAILED if error.code == "signature-invalid" else Status.WARNING
             return Check("result", status, f"{state}; {error.cause}")
 
-    def _signer(self, file: str) -> str:
-        """Return who has signed a file of results. Raises SifmarkError if nobody that is trusted here has."""
-        if file not in self._signers:
+    def _signer(self, result: LoadedResult) -> str:
+        """Return who has signed a result's file. Raises SifmarkError if nobody that is trusted here has."""
+        if result.file not in self._signers:
             try:
-                self._signers[file] = signer_of(Path(file), self._settings.keys)
+                self._signers[result.file] = signer_of(result.path, self._settings.keys)
             except SifmarkError as error:
-                self._signers[file] = error
-        signer = self._signers[file]
+                self._signers[result.file] = error
+        signer = self._signers[result.file]
         if isinstance(signer, SifmarkError):
             raise signer
         return signer

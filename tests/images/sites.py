@@ -81,7 +81,7 @@ def copy_images(source: Path, target: Path) -> None:
         os.link(target / f"{path.stem.partition('-')[2]}.sif", target / path.name)
 
 
-def docker_alone() -> AbstractContextManager[None]:
+def docker_alone() -> AbstractContextManager[int]:
     """Hold the lock of tests that use the names in the Docker Engine: all processes of a test run share these."""
     return file_lock(load_settings().cache / "docker" / "tests.lock")
 

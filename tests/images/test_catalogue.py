@@ -15,6 +15,7 @@ from sifmark.core import paths
 from sifmark.core.settings import load_settings
 
 
+@pytest.mark.full  # the gate has this of build.batch, without images
 def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:
     copy = copy_project(cold.folder / "clone")
     lock = copy / "recipes" / "locks" / "cuda-cp311-x86_64.txt"

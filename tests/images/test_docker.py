@@ -185,6 +185,7 @@ def tree(path: Path) -> set[tuple[str, ...]]:
     }
 
 
+@pytest.mark.full
 def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site) -> None:
     recipe = "ipu"
     shop.inv("build", recipe, "--force")
@@ -322,6 +323,7 @@ def test_another_s_signature_is_refused(
     other_site.refuses("another's signature", "its signature is by none of the keys that this site trusts")
 
 
+@pytest.mark.full  # the gate does so with SIF files
 @NO_COSIGN
 def test_what_was_pushed_and_signed_is_pulled_verified_run_and_traced(
     shop: Site, registry: str, pushed: str, other_site: OtherSite

@@ -118,6 +118,9 @@ class FakeInspection:
     def sboms(self) -> dict[str, bytes]:
         return self.documents
 
+    def signatures(self) -> dict[str, bytes]:
+        return {"signature-1": b"a signature"} if self.signed_by else {}
+
     def difference(self, other: str) -> str | None:
         return self.differs
 

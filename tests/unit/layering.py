@@ -35,6 +35,7 @@ SIFMARK: Layers = (
     ("commands",),
     ("dev",),
     ("doctor",),
+    ("studies",),
     ("publish",),
     ("trust",),
     ("build",),

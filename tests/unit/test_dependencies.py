@@ -19,6 +19,8 @@ from sifmark.commands.data.prepare import PrepareOptions, prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets.formats import EXTRA_PACKAGES
+from sifmark.studies.history.export import PACKAGE as EXPORT_PACKAGE
+from sifmark.studies.history.export import export_runs
 
 PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
@@ -26,8 +28,8 @@ CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
 OWN = canonicalize_name(PROJECT["name"])
 # `inv dev.check` runs the tools of the extra `dev`, and refuses outside a clone.
 DEVELOPERS = paths.PACKAGE / "dev" / "checks.py"
-# Only data.prepare imports these, and says how to install them.
-DATASETS = paths.PACKAGE / "datasets"
+# Only data.prepare and results.export import these, and say how to install them.
+WITH_EXTRA = (paths.PACKAGE / "datasets", paths.PACKAGE / "studies" / "history" / "export.py")
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -47,27 +49,28 @@ def foreign(path: Path) -> set[str]:
 
 
 def run_as_modules(path: Path) -> Iterator[str]:
-    """Each word that follows the word `-m` in a list or tuple."""
+    """Each word that follows the word `-m` in a list or tuple; one that is computed, as of a module itself, is none."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.List | ast.Tuple):
             words = [element.value if isinstance(element, ast.Constant) else None for element in node.elts]
-            yield from (str(word) for flag, word in pairwise(words) if flag == "-m")
+            yield from (str(word) for flag, word in pairwise(words) if flag == "-m" and word)
 
 
-def used(*, by_datasets: bool) -> set[str]:
+def used(*, with_extra: bool) -> set[str]:
     host = [path for path in [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"] if path != DEVELOPERS]
-    chosen = [path for path in host if path.is_relative_to(DATASETS) is by_datasets]
+    chosen = [path for path in host if any(map(path.is_relative_to, WITH_EXTRA)) is with_extra]
     return distributions(set().union(*map(foreign, chosen)))
 
 
 def test_all_that_is_imported_or_run_is_declared_and_nothing_else() -> None:
-    assert used(by_datasets=False) == names(PROJECT["dependencies"])
+    assert used(with_extra=False) == names(PROJECT["dependencies"])
 
 
-def test_the_extra_data_is_what_only_datasets_import() -> None:
+def test_the_extra_data_is_what_only_datasets_and_exports_import() -> None:
     required = names(PROJECT["dependencies"])
-    assert used(by_datasets=True) - required == names(EXTRAS["data"])
-    assert {module for modules in EXTRA_PACKAGES.values() for module in modules} == names(EXTRAS["data"])
+    assert used(with_extra=True) - required == names(EXTRAS["data"])
+    of_datasets = {module for modules in EXTRA_PACKAGES.values() for module in modules}
+    assert of_datasets | {EXPORT_PACKAGE} == names(EXTRAS["data"])
 
 
 def test_late_imports_and_modules_that_are_run_are_seen(tmp_path: Path) -> None:
@@ -94,3 +97,13 @@ def test_a_missing_extra_is_an_error_with_its_remedy(
     with pytest.raises(SifmarkError, match=f"--format {kind} needs {package}") as caught:
         prepare_data(str(tmp_path), str(tmp_path / "t"), PrepareOptions(kind))
     assert caught.value.remedy == "pip install 'sifmark[data]'"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "duckdb"])
+def test_an_export_without_its_package_is_an_error_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
+) -> None:
+    monkeypatch.setitem(sys.modules, EXPORT_PACKAGE, None)
+    with pytest.raises(SifmarkError, match=f"an export as {suffix} needs {EXPORT_PACKAGE}") as caught:
+        export_runs([str(tmp_path)], tmp_path / f"runs.{suffix}")
+    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[data]'")

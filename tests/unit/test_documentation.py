@@ -8,6 +8,7 @@ import pytest
 from documentation import PAGES, README, ROOT, WRITTEN, Block, name
 
 from sifmark.core.settings import load_settings
+from sifmark.studies.load import load_study
 
 MOST_LINES_OF_README = 150
 MOST_WORDS_OF_A_PARAGRAPH = 90
@@ -59,14 +60,16 @@ def test_a_page_has_a_title_a_goal_and_known_blocks(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_settings_in_pages_are_settings(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_and_studies_in_pages_are_valid(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     for block in documentation.blocks(page):
         if block.language == "toml":
             text = "\n".join(block.lines)
             assert tomllib.loads(text)
-            (tmp_path / "sifmark.toml").write_text(text)
-            load_settings()
+            is_study = "[[run]]" in block.lines
+            file = tmp_path / ("study.toml" if is_study else "sifmark.toml")
+            file.write_text(text)
+            assert load_study(str(file)).groups if is_study else load_settings()
 
 
 def test_an_output_is_compared_with_what_a_page_shows() -> None:

@@ -92,6 +92,9 @@ def compare(
         str,
         Option("Other results, or those with this value, are the baselines.", "RESULTS|FIELD=VALUE", completes="file"),
     ] = "",
+    against: Annotated[
+        str, Option("A kept baseline, baseline:NAME; or published figures, published:NAME[/TABLE].", "KIND:NAME")
+    ] = "",
     metrics: Annotated[str, Option("Metrics, with commas, or 'all'.", "METRICS")] = "",
     by: Annotated[str, Option("More fields that separate rows, with commas.", "FIELDS")] = "",
     allow: Annotated[
@@ -106,13 +109,29 @@ def compare(
     format_: Format = "table",
 ) -> None:
     """Compare results, and refuse what is not comparable."""
-    from sifmark.commands.compare import CompareOptions
+    from sifmark.commands.compare import PUBLISHED, CompareOptions
     from sifmark.commands.compare import compare as compare_results
 
     trusted = settings.keys if require_signature else None
-    gate = {"fail_below": fail_below, "fail_above": fail_above}
-    options = CompareOptions(tuple(paths), baseline, metrics, by, tuple(allow), format_, **gate, trusted_keys=trusted)
-    compare_results(options)
+    options = CompareOptions(
+        tuple(paths),
+        baseline,
+        metrics,
+        by,
+        tuple(allow),
+        format_,
+        fail_below,
+        fail_above,
+        trusted_keys=trusted,
+        reference=against,
+        baselines=settings.baselines,
+    )
+    if against.startswith(PUBLISHED):
+        from sifmark.commands.published.compare import compare_published
+
+        compare_published(options)
+    else:
+        compare_results(options)
 
 
 @command("doctor", ENGINE, example="doctor")

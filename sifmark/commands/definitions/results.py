@@ -20,11 +20,15 @@ def show(
 
 
 @command("results.validate", example="results.validate results/", former="validate")
-def validate(paths: Results, format_: Format = "table") -> None:
+def validate(
+    paths: Results,
+    finished: Annotated[bool, Option("Fail also unless each run completed or ran out of memory.")] = False,
+    format_: Format = "table",
+) -> None:
     """Check results against the schema that they name."""
     from sifmark.commands.results.validate import validate_results
 
-    validate_results(paths, format_)
+    validate_results(paths, format_, finished)
 
 
 @command("results.sign", example="results.sign results/ --key site.pem")
@@ -70,3 +74,18 @@ def trace(
     from sifmark.commands.results.trace import trace_results
 
     trace_results(paths, image, settings, format_, require)
+
+
+@command("results.export", example="results.export results/ --output runs.csv")
+def export(
+    paths: Results,
+    output: Annotated[
+        str,
+        Option("Where the table goes; it ends with .csv, .jsonl, .parquet or .duckdb.", "FILE", "o", completes="file"),
+    ] = "",
+    format_: Format = "table",
+) -> None:
+    """Write a table of runs and metrics for other programs."""
+    from sifmark.commands.results.export import export_results
+
+    export_results(paths, output, format_)

@@ -2,7 +2,7 @@
 
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
-from sifmark.dev.golden import generated_pages, refresh_texts
+from sifmark.dev.golden import generated_pages, refresh_texts, write_files
 from sifmark.recipes.recipe import recipe_names
 
 
@@ -11,6 +11,4 @@ def write_texts() -> None:
     if not paths.IS_CHECKOUT:
         raise UsageError("generated texts are written in a clone", "run it in a clone", code="checkout-missing")
     refresh_texts(recipe_names())
-    for path, text in generated_pages().items():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(text)
+    write_files(generated_pages())

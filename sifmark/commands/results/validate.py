@@ -1,20 +1,24 @@
 """The results.validate command: which result files are valid, and what is wrong with the others."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from sifmark.commands.answers import Table, answer
 from sifmark.core.console import is_quiet, output, paint, printable, status
 from sifmark.core.errors import SifmarkError
-from sifmark.results.load import load_all
+from sifmark.results.finished import unfinished_reason
+from sifmark.results.load import LoadedResult, load_all
 
 Problems = dict[str, list[str]]  # by file
 
 
-def validate_results(paths: Iterable[str], form: str) -> None:
-    """Print for each file whether it is valid. Raises SifmarkError if one is not, UsageError if there is none."""
+def validate_results(paths: Iterable[str], form: str, finished: bool = False) -> None:
+    """Print for each file whether it is valid, and with `finished` whether its runs need not be repeated.
+
+    Raises SifmarkError if one is not, UsageError if there is none.
+    """
     problems = {
-        file: [problem for result in results for problem in result.problems]
+        file: [problem for result in results for problem in _problems(result, finished)]
         for file, results in groupby(load_all(paths), key=lambda result: result.file)
     }
     documents = [{"file": file, "valid": not texts, "problems": texts} for file, texts in problems.items()]
@@ -24,6 +28,12 @@ def validate_results(paths: Iterable[str], form: str) -> None:
         cause = f"{invalid} of {len(problems)} files are not valid"
         raise SifmarkError(cause, "the lines above name each field", code="result-invalid")
     status(f"{len(problems)} valid")
+
+
+def _problems(result: LoadedResult, finished: bool) -> Iterator[str]:
+    yield from result.problems
+    if finished and not result.problems and (reason := unfinished_reason(result)):
+        yield reason
 
 
 def _show(problems: Problems) -> None:

@@ -14,7 +14,7 @@ from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.build import SQUASHFS, SYSTEM_NAME, converted_base
 from sifmark.engines.apptainer.coverage import require_covered
 from sifmark.engines.apptainer.diff import difference
-from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, Fingerprints, fingerprints, read_sif
+from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, SIGNATURE, Fingerprints, fingerprints, read_sif
 from sifmark.engines.apptainer.signature import signed, signer
 from sifmark.engines.apptainer.squashfs import ROOT, list_files
 from sifmark.recipes import render
@@ -115,6 +115,12 @@ class SifInspection:
     def sboms(self) -> dict[str, bytes]:
         """Return the SBOMs in the file by name."""
         return {entry.name: self.sif.read(entry) for entry in self.sif.descriptors if entry.kind == SBOM}
+
+    def signatures(self) -> dict[str, bytes]:
+        """Return the signatures in the file by name, in its order."""
+        return {
+            f"signature-{entry.id}": self.sif.read(entry) for entry in self.sif.descriptors if entry.kind == SIGNATURE
+        }
 
     def difference(self, other: str) -> str | None:
         """Return the first difference from another file: object by object, and file by file in the file system."""

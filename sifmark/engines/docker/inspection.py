@@ -141,6 +141,10 @@ class DockerInspection:
         paths = (folder / name for name in (sbom.SPDX, sbom.CYCLONEDX, provenance.NAME))
         return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
+    def signatures(self) -> dict[str, bytes]:
+        """Return none: they are in registries, beside the image."""
+        return {}
+
     def difference(self, other: str) -> str | None:
         """Compare layers, then fields of the configuration. Identifiers differ anyway: the engine dates them."""
         another = DockerInspection(other, self._daemon, self._base_of, self._cache)

@@ -1,6 +1,6 @@
 """The results to compare, read from one or two paths and each counted once."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +13,7 @@ from sifmark.results.comparison.observation import (
     EVALUATED,
     PLATFORM,
     SETTING,
+    MetricValue,
     Observation,
     has_path,
     metric_value,
@@ -25,6 +26,7 @@ from sifmark.results.envelope import signer_of
 from sifmark.results.load import LoadedResult, load_all
 
 Document = dict[str, Any]
+Measure = Callable[[Document], Mapping[str, MetricValue]]  # numbers of a document that are none of its metrics
 MOST_VALUES = 20  # named in a message
 STRETCHES = 16  # of steps in a run, at most about twice as many
 LEAST_STRETCH = 3  # steps: with nanoseconds as their unit no two runs have those of the same place in common
@@ -41,6 +43,12 @@ class ResultCollection:
     unsigned: list[str] = field(default_factory=list)
     duplicates: int = 0
 
+    def add_baselines(self, baselines: Iterable[Observation]) -> None:
+        """Add baselines that were not read from result files here."""
+        for observation in baselines:
+            self.observations.append(observation)
+            self.metrics.update(observation.numbers)
+
     def require_names(self, query: Query) -> None:
         """Raise UsageError if the query names a field, metric or baseline that no result has."""
         if self.observations:
@@ -52,7 +60,7 @@ class ResultCollection:
     def _require_fields(self, query: Query) -> None:
         # EVALUATED is computed, so it is in no document.
         names = self.fields | {EVALUATED for observation in self.observations if EVALUATED in observation.fields}
-        for name in query.extra_fields:
+        for name in query.named_fields:
             if name not in names:
                 existing = names.union(*(observation.fields for observation in self.observations)) - {name}
                 remedy = f"a field is a dotted path in the result, for example {_nearest_field(name, existing)}"
@@ -84,11 +92,16 @@ class ResultCollection:
 
 
 def load_observations(
-    paths: Iterable[str], query: Query, against: str = "", trusted_keys: Sequence[str] | None = None
+    paths: Iterable[str],
+    query: Query,
+    against: str = "",
+    trusted_keys: Sequence[str] | None = None,
+    measure: Measure | None = None,
 ) -> ResultCollection:
     """Return every valid result of each side once, with the metrics of the query; of the rest, the problem.
 
-    With `trusted_keys`, one that none of them has signed is left out. Raises UsageError if a path has no result.
+    With `trusted_keys`, one that none of them has signed is left out. `measure` gives observations more numbers.
+    Raises UsageError if a path has no result.
     """
     collection = ResultCollection()
     for side, names in (("results", paths), ("against", [against] if against else [])):
@@ -97,23 +110,23 @@ def load_observations(
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
                 continue
-            if trusted_keys is not None and (reason := _distrust(result.file, tuple(trusted_keys))):
+            if trusted_keys is not None and (reason := _distrust(result.path, tuple(trusted_keys))):
                 collection.unsigned.append(printable(f"{result.file}: {reason}"))
                 continue
             keys = set(run_keys(result.document))
             if keys & runs:
                 collection.duplicates += 1
             else:
-                _add(collection, result, side, query)
+                _add(collection, result, side, query, measure)
             runs |= keys
     return collection
 
 
 @lru_cache(maxsize=1)  # the results of a file follow each other
-def _distrust(file: str, keys: tuple[str, ...]) -> str:
+def _distrust(file: Path, keys: tuple[str, ...]) -> str:
     """Return why a file is not signed by a trusted key; empty if it is. Raises UsageError for an unusable key."""
     try:
-        signer_of(Path(file), keys)
+        signer_of(file, keys)
     except UsageError:
         raise
     except SifmarkError as error:
@@ -142,12 +155,13 @@ def run_keys(document: Document) -> Iterator[Hashable]:
                 yield first, stretch
 
 
-def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Query) -> None:
+def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Query, measure: Measure | None) -> None:
     metrics = metrics_of(result.document)
     collection.metrics.update(metrics)
     collection.fields.update(name for name in query.extra_fields if has_path(result.document, name))
     names = metrics if query.every_metric else {*query.metrics, THROUGHPUT}  # which scaling needs
     numbers = {name: metric_value(metrics[name]) for name in names if name in metrics}
+    numbers |= measure(result.document) if measure else {}
     fields = (*FIELDS, *query.extra_fields)
     collection.observations.append(observe(result.document, side, result.file, fields, numbers))
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from sifmark.results.comparison.baselines import set_baselines
-from sifmark.results.comparison.collection import ResultCollection, load_observations
+from sifmark.results.comparison.collection import Measure, ResultCollection, load_observations
 from sifmark.results.comparison.compatibility import (
     Excluded,
     Incompatibility,
@@ -60,15 +60,22 @@ class Comparison:
 
 
 def compare_results(
-    paths: Iterable[str], query: Query, against: str = "", trusted_keys: Sequence[str] | None = None
+    paths: Iterable[str],
+    query: Query,
+    against: str = "",
+    trusted_keys: Sequence[str] | None = None,
+    baselines: Iterable[Observation] = (),
+    measure: Measure | None = None,
 ) -> Comparison:
     """Compare the results of files, folders or globs, with those at `against` as baselines if it is given.
 
-    With `trusted_keys` only results that one of them has signed are compared.
+    With `trusted_keys` only results that one of them has signed are compared. `baselines` are further ones. `measure`
+    gives observations more numbers than their metrics.
 
     Raises UsageError if the query names a field, metric or baseline that no result has.
     """
-    collection = load_observations(paths, query, against, trusted_keys)
+    collection = load_observations(paths, query, against, trusted_keys, measure)
+    collection.add_baselines(baselines)
     collection.require_names(query)
     if query.every_metric:
         query = replace(query, metrics=tuple(sorted(collection.metrics)))
@@ -105,7 +112,7 @@ def compare_observations(observations: Iterable[Observation], query: Query) -> C
 
 
 def _rows(observations: Sequence[Observation], query: Query) -> list[RepeatGroup]:
-    rows = _repeats(observations, query)
+    rows = repeat_groups(observations, query)
     for row in rows:
         row.means = {name: mean(row.values(name), row.missing_reason(name)) for name in query.metrics}
     varying = varying_fields(rows)
@@ -115,7 +122,7 @@ def _rows(observations: Sequence[Observation], query: Query) -> list[RepeatGroup
     return sorted(rows, key=lambda row: (row.side, [_sort_key(row.fields.get(name)) for name in varying]))
 
 
-def _repeats(observations: Sequence[Observation], query: Query) -> list[RepeatGroup]:
+def repeat_groups(observations: Sequence[Observation], query: Query) -> list[RepeatGroup]:
     """Return the observations by equal fields. A metric's unit is a field too if several are allowed."""
     unit_fields = {unit_field(name): name for name in query.metrics if unit_field(name) in query.allowed}
     rows: dict[Any, RepeatGroup] = {}

@@ -20,7 +20,7 @@ def as_csv(comparison: Comparison) -> str:
     """Return one record per row and metric, with a column for every field."""
     stream = io.StringIO()
     records = [
-        {name: _cell(value) if isinstance(value, str) else value for name, value in record.items()}
+        {name: spreadsheet_text(value) if isinstance(value, str) else value for name, value in record.items()}
         for record in _records(comparison)
     ]
     names = list(dict.fromkeys(name for record in records for name in record))
@@ -30,7 +30,7 @@ def as_csv(comparison: Comparison) -> str:
     return stream.getvalue().rstrip("\n")
 
 
-def _cell(text: str) -> str:
+def spreadsheet_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
     shown = printable(text)
     return f"'{shown}" if shown.startswith(_FORMULA) else shown

@@ -71,7 +71,7 @@ def mean(values: Sequence[float], missing_reason: str | None = None) -> Mean:
     value = values[0] if min(values) == max(values) else scale(centre)  # equal ones exactly, without rounding
     if count < FEWEST_REPEATS:
         return Mean(count, value, reason=_too_few(count), geometric=geometric)
-    half = student_quantile(count - 1) * math.sqrt(_variance(numbers) / count)
+    half = student_quantile(count - 1) * math.sqrt(variance(numbers) / count)
     return Mean(count, value, scale(centre - half), scale(centre + half), geometric=geometric)
 
 
@@ -85,7 +85,7 @@ def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
     centre = fmean(above) - fmean(below)
     if min(len(above), len(below)) < FEWEST_REPEATS:
         return Ratio(math.exp(centre), reason=_too_few(len(above), len(below)))
-    half = _welch(above, below)
+    half = _half_width(above, below)
     return Ratio(math.exp(centre), math.exp(centre - half), _exponential(centre + half))
 
 
@@ -109,15 +109,20 @@ def student_quantile(freedom: float) -> float:
     return quantile
 
 
-def _welch(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return half the interval of the difference of two means. Degrees of freedom are rounded down, which widens it."""
-    parts = [(_variance(values) / len(values), len(values) - 1) for values in (above, below)]
+def welch(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
+    """Return the standard error of the difference of two means, and its degrees of freedom; 1 of them without any."""
+    parts = [(variance(values) / len(values), len(values) - 1) for values in (above, below)]
     total = sum(part for part, _ in parts)
     if total == 0:
-        return 0.0
+        return 0.0, 1.0
     # Divided first: squares of tiny variances would vanish.
-    freedom = 1 / sum((part / total) ** 2 / count for part, count in parts)
-    return student_quantile(max(1.0, math.floor(freedom * 10) / 10)) * math.sqrt(total)
+    return math.sqrt(total), 1 / sum((part / total) ** 2 / count for part, count in parts)
+
+
+def _half_width(above: Sequence[float], below: Sequence[float]) -> float:
+    """Return half the interval of the difference of two means. Degrees of freedom are rounded down, which widens it."""
+    error, freedom = welch(above, below)
+    return student_quantile(max(1.0, math.floor(freedom * 10) / 10)) * error
 
 
 def _exponential(logarithm: float) -> float:
@@ -130,7 +135,7 @@ def _integral(density: Callable[[float], float], upper: float) -> float:
     return (density(0) + inner + density(upper)) * width / 3
 
 
-def _variance(values: Sequence[float]) -> float:
+def variance(values: Sequence[float]) -> float:
     """Return the variance of a sample. The library's function is exact, and fifty times slower."""
     centre = fmean(values)
     return math.fsum((x - centre) ** 2 for x in values) / (len(values) - 1)

@@ -164,11 +164,20 @@ def has_path(document: Document, path: str) -> bool:
 
 
 def metrics_of(document: Document) -> dict[str, Document]:
-    """Return metrics by name, with phases as `phases.compile` and epochs as `epochs.1`, both in seconds."""
+    """Return metrics by name, with phases as `phases.compile` and epochs as `epochs.1`, both in seconds.
+
+    `epochs.1.throughput` is of an epoch alone: units per second.
+    """
     spans = document["phases"].items()
     phases = {f"phases.{name}": {**span, "value": span["seconds"], "unit": "s"} for name, span in spans}
     epochs = {f"epochs.{epoch['index']}": {"value": epoch["seconds"], "unit": "s"} for epoch in document["epochs"]}
-    return {**document["metrics"], **phases, **epochs}
+    unit = f"{document['workload']['unit']}/s"
+    rates = {
+        f"epochs.{epoch['index']}.throughput": {"value": epoch["units"] / epoch["seconds"], "unit": unit}
+        for epoch in document["epochs"]
+        if epoch["seconds"]
+    }
+    return {**document["metrics"], **phases, **epochs, **rates}
 
 
 def metric_value(metric: Document) -> MetricValue:

@@ -16,6 +16,7 @@ class Query:
     metrics: tuple[str, ...] = DEFAULT_METRICS
     every_metric: bool = False  # all that any result has, in place of `metrics`
     more_fields: tuple[str, ...] = ()  # dotted paths that distinguish results, besides the usual ones
+    optional_fields: tuple[str, ...] = ()  # the same, of which some or all may be in no result
     allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
     against: bool = False  # the results of the other side are the baselines
     baseline: tuple[str, str] | None = None  # or those with this field and value
@@ -26,9 +27,14 @@ class Query:
         return self.against or self.baseline is not None
 
     @property
+    def named_fields(self) -> tuple[str, ...]:
+        """The dotted paths that were asked for, and that a result has to have."""
+        return (*self.more_fields, *([self.baseline[0]] if self.baseline else []))
+
+    @property
     def extra_fields(self) -> tuple[str, ...]:
         """The dotted paths to read from results besides the usual ones."""
-        return (*self.more_fields, *([self.baseline[0]] if self.baseline else []))
+        return (*self.named_fields, *self.optional_fields)
 
     def is_baseline(self, candidate: RepeatGroup | Observation) -> bool:
         """Return whether others are divided by this one."""

@@ -19,6 +19,7 @@ STRATEGY = "configuration.strategy"
 EPOCHS = "configuration.epochs"
 STAGES = "configuration.stages"
 THREADS = "configuration.threads"
+EXECUTION = "accelerator.execution"
 # How devices divide a batch, which is a choice: of several references, the one that divides it equally counts.
 _DIVISION = {STAGES, "configuration.gradient_accumulation", "configuration.device_iterations"}
 # These follow the number of devices, as do the steps of a run whose length is given in epochs.
@@ -58,7 +59,7 @@ def _series(rows: Sequence[RepeatGroup]) -> list[tuple[str, list[RepeatGroup]]]:
     for row in rows:
         devices, batch = row.fields.get(DEVICES), row.fields.get(BATCH)
         if isinstance(devices, int) and isinstance(batch, int):
-            rest = frozenset(item for item in row.fields.items() if not _follows(item[0], row))
+            rest = frozenset(_of_each_device(item, row) for item in row.fields.items() if not _follows(item[0], row))
             series[STRONG, row.side, rest, batch].append(row)
             series[WEAK, row.side, rest, batch / row.fields[REPLICAS]].append(row)
     return sorted(((kind, members) for (kind, *_), members in series.items()), key=itemgetter(0))
@@ -69,6 +70,15 @@ def _follows(name: str, row: RepeatGroup) -> bool:
         return row.fields.get(EPOCHS) is not None
     # Ranks share the threads of a node. Those of a CPU are the device itself.
     return follows_devices(name) or (name == THREADS and row.fields["accelerator.kind"] != "cpu")
+
+
+def _of_each_device(item: tuple[str, Any], row: RepeatGroup) -> tuple[str, Any]:
+    """Return a field without what it says of several devices: `execution` names what computes a strategy."""
+    name, value = item
+    if name != EXECUTION or not isinstance(value, str):
+        return item
+    of_strategy = f"{row.fields.get(STRATEGY)} by "
+    return name, "; ".join(part for part in value.split("; ") if not part.startswith(of_strategy))
 
 
 def _same_strategy(candidate: RepeatGroup, row: RepeatGroup) -> bool:

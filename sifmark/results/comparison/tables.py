@@ -11,7 +11,7 @@ from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Exclu
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
-from sifmark.results.comparison.scaling import BATCH, DEVICES, SHOWN, follows_devices
+from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.results.warnings import STALLED
 
@@ -42,6 +42,14 @@ class TableStyle:
     line: Callable[[str], str]
 
 
+def _aligned(rows: list[Cells]) -> Iterator[str]:
+    return align_columns([[printable(cell) for cell in row] for row in rows])
+
+
+TEXT = TableStyle(_aligned, printable)
+MARKDOWN = TableStyle(markdown_lines, markdown_text)
+
+
 @dataclass(frozen=True)
 class Systems:
     """What the two columns of a comparison with baselines are called, and the fields that keep their pairs apart."""
@@ -53,12 +61,12 @@ class Systems:
 
 def as_text(comparison: Comparison, details: bool = False) -> str:
     """Return tables for a terminal; with `details` also what all results of a table have in common."""
-    return _tables(comparison, TableStyle(_aligned, printable), details)
+    return _tables(comparison, TEXT, details)
 
 
 def as_markdown(comparison: Comparison, details: bool = False) -> str:
     """Return the same tables in Markdown."""
-    return _tables(comparison, TableStyle(markdown_lines, markdown_text), details)
+    return _tables(comparison, MARKDOWN, details)
 
 
 def incompatibility_text(incompatibility: Incompatibility) -> str:
@@ -154,7 +162,7 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     """Return a row for each pair and metric: its configuration, the baseline, the other, and their ratio."""
     systems = _systems(table, query, varying)
     ratio_name = f"{systems.other} / {systems.baseline}"
-    cells = [[*map(_short, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
+    cells = [[*map(short_name, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
     lonely = set(map(id, _lonely_baselines(table, query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
@@ -194,7 +202,7 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
 
 def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
-    cells = [[*map(_short, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
+    cells = [[*map(short_name, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
     for row in table.rows:
         fields = [_cell(row.fields.get(name)) for name in varying]
         means = [_mean_text(row.means[metric], len(row.observations)) for metric in query.metrics]
@@ -204,8 +212,8 @@ def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) ->
 
 def _scaling_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each way in which a configuration scales, with the reference that it is relative to."""
-    names = [name for name in varying if name in SHOWN or not follows_devices(name)]
-    cells = [["scaling", *map(_short, names), "speed-up", "efficiency", "reference"]]
+    names = [name for name in varying if name in SHOWN or not (follows_devices(name) or name == EXECUTION)]
+    cells = [["scaling", *map(short_name, names), "speed-up", "efficiency", "reference"]]
     for row, scaling in table.scalings:
         fields = [_cell(row.fields.get(name)) for name in names]
         speedup, efficiency = scaling.speedup, scaling.efficiency
@@ -221,7 +229,7 @@ def _reference_name(row: RepeatGroup) -> str:
 
 def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
     common = {name: value for name, value in table.rows[0].fields.items() if name not in varying}
-    return [f"{_short(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
+    return [f"{short_name(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
 
 
 def _mean_cell(row: RepeatGroup | None, metric: str) -> str:
@@ -261,7 +269,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     for state in ("not_run", "not_provable"):
         if states[state]:
             yield f"correctness not checked: {states[state]} results, {NUMERICS} {state}"
-    yield from _disturbances(table)
+    yield from disturbances_of(table.rows)
     hosts = max((len(row.hosts) for row in table.rows), default=1)
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname.value separates them"
@@ -275,19 +283,19 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
         yield from _missing(row)
 
 
-def _disturbances(table: ComparisonTable) -> Iterator[str]:
+def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what disturbed runs, each with the number of its results and one of them."""
-    if disturbed := [file for row in table.rows for file in row.disturbed]:
+    if disturbed := [file for row in rows for file in row.disturbed]:
         yield (
             f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
             "Do not publish these numbers"
         )
-    if stalled := [file for row in table.rows for file in row.stalled]:
+    if stalled := [file for row in rows for file in row.stalled]:
         yield (
             f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
             f"for example {stalled[0]}. Do not publish these numbers"
         )
-    if unsteady := [file for row in table.rows for file in row.unsteady]:
+    if unsteady := [file for row in rows for file in row.unsteady]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
 
 
@@ -306,11 +314,8 @@ def _missing(row: RepeatGroup) -> Iterator[str]:
             yield f"cannot tell: {scaling.efficiency.reason}"
 
 
-def _aligned(rows: list[Cells]) -> Iterator[str]:
-    return align_columns([[printable(cell) for cell in row] for row in rows])
-
-
-def _short(name: str) -> str:
+def short_name(name: str) -> str:
+    """Return a field's path as the head of a column."""
     return name.removeprefix("configuration.").removeprefix("provenance.").removesuffix(".value")
 
 

@@ -59,6 +59,7 @@ def test_a_smoke_run(program, task, precision):
     assert 0 <= document["conditions_after"]["run_delay"]["value"] < 100
 
 
+@pytest.mark.full
 def test_a_seed_gives_the_same_losses(program):
     words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--seed")
     losses = [program.result(*words, seed)["steps"]["losses"] for seed in (3, 3, 4)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -209,3 +210,5 @@ TASKS = {"train": train, "probe": probe}
 if __name__ == "__main__":
     job = json.loads(sys.argv[1])
     sys.stdout.write(json.dumps(TASKS[job["task"]](job)) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # a thread of gloo may outlive its group, and aborts the end of the interpreter

@@ -159,6 +159,7 @@ def table(folder, card, spoil=None):
     return path
 
 
+@pytest.mark.full
 def test_a_run_over_a_table(program, tmp_path):
     words = ("mcmc", "--steps", 6, "--warmup-steps", 1, "--batch-size", 2, "--threads", 1, "--meter", "none")
     document = program.result(*words, "--data", table(tmp_path, CARD))

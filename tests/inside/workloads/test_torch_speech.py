@@ -159,6 +159,7 @@ def test_a_damaged_row_ends_the_run_as_an_error_of_the_data(tmp_path):
         assert raised.value.state == "data_error"
 
 
+@pytest.mark.full
 def test_the_loss_falls_on_speech(program, tmp_path):
     folder = rows.write(tmp_path, (2,))
     document = program.result(

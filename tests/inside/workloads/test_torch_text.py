@@ -137,6 +137,7 @@ def test_a_small_gpt_learns_a_poem_by_heart(program, poem, tmp_path):
     assert 0 < metrics["data_wait_fraction"]["value"] < 1
 
 
+@pytest.mark.full
 def test_a_small_gpt_continues_a_poem(program, poem, tmp_path):
     words = ("small_gpt2", "--task", "inference", "--data", written(tmp_path, poem), "--batch-size", 2, *QUIET)
     document = program.result(*words, "--steps", 4, "--warmup-steps", 1)
@@ -166,6 +167,7 @@ def test_requests_of_passages(program, tmp_path):
     assert document["requests"]["count"] > 10
 
 
+@pytest.mark.full  # the gate has damaged photographs
 def test_a_run_on_damaged_text_says_so(program, tmp_path):
     (tmp_path / "a.tokens").write_bytes(header(b"SIFTOKEN", 40) + b"\xff" * 80)
     document = program.result("small_gpt2", "--data", tmp_path, "--batch-size", 1, "--steps", 4, *QUIET)

@@ -7,10 +7,11 @@ from faults import Fault
 from host_faults import HOST
 from inside_faults import INSIDE
 from patching import StaleFaultError, plant, planted
+from study_faults import STUDIES
 
 from sifmark.core import paths
 
-FAULTS = (*INSIDE, *HOST)
+FAULTS = (*INSIDE, *HOST, *STUDIES)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, FakeInspection, settings_for, sha256, write_image
 
-from sifmark.commands.run import IMAGE_VARIABLE, image_facts, run_image, start_image
+from sifmark.commands.run import run_image, start_image
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine
 from sifmark.engines.apptainer.sif import DATA_START
+from sifmark.engines.facts import IMAGE_VARIABLE, image_facts
 from sifmark.engines.locate import device_options, locate, names_file
 from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS
 

@@ -48,6 +48,7 @@ def hits(errors: Iterable[ValidationError]) -> Iterator[tuple[int, object]]:
         yield from hits(error.context or ())
 
 
+@pytest.mark.full  # a minute, for what changes with the schema or the validator
 def test_verdicts_are_those_of_jsonschema_for_every_rule_of_the_schema() -> None:
     count, valid = 0, 0
     broken: set[tuple[int, object]] = set()

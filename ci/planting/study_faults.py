@@ -1,0 +1,77 @@
+"""Faults of studies."""
+
+from __future__ import annotations
+
+from faults import Fault
+
+FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
+JOBS = "tests/unit/studies/test_schedulers.py"
+ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
+PACKING = "tests/unit/studies/test_study_archive.py"
+
+
+def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault:
+    return Fault(name, "sifmark/studies", symbol, was, becomes, tests, ".venv")
+
+
+def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/results", symbol, was, becomes, (ARCHIVES,), ".venv")
+
+
+STUDIES = (
+    _fault("weak scaling keeps the batch", "_batch_size", "int(size) * division.devices", "int(size)", FILES),
+    _fault("a key depends on the order of a file", "arguments_of", "sorted(texts)", "texts", FILES),
+    _fault("a cell that is excepted runs", "cells_of", "not _matches_any(cell, group.except_)", "True", FILES),
+    _fault("repeats are left out", "expand", "run.repeats", "1", FILES),
+    _fault("a million runs are expanded", "_require_size", "runs > MOST_RUNS", "False", FILES),
+    _fault(
+        "contradictions are left to the runs", "_require_possible", "not problem or number == MOST_TRIED", "True", FILES
+    ),
+    _fault("an invalid result is done", "entry_of", "result.problems", "()", PLANS),
+    _fault("a failed run is done again unasked", "_state", "retry in (FAILED, kind)", "True", PLANS),
+    _fault(
+        "a changed result is not read again",
+        "ResultIndex._read_result",
+        "former[:2] != (status.st_size, status.st_mtime_ns)",
+        "False",
+        PLANS,
+    ),
+    _fault(
+        *("more devices than a system has", "_place_problem", "system.devices * min(nodes, division.nodes)"),
+        *("division.devices", PLANS),
+    ),
+    _fault("a precision that a device lacks", "_resolved", "configuration.precision not in supported", "False", PLANS),
+    _fault(
+        *("the folder of another study is used", "folder_of"),
+        *('(owner.get("name"), owner.get("title")) != (study.name, _title(study))', "False", PLANS),
+    ),
+    _fault("a run that waits is submitted again", "_left", "planned.key not in busy", "True", JOBS),
+    _fault("a run that is done is submitted again", "_left", "is_finished(planned.result)", "False", JOBS),
+    _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
+    _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),
+    _fault("an array has more elements than allowed", "arrays_of", "options[shape.system].max_array_size", "9", JOBS),
+    _fault("a tab divides an argument", "Element.line", "_CONTROL.search(word)", "None", JOBS),
+    _fault("a lost job is waited for", "_by_record", "not asked", "True", JOBS),
+    _fault(
+        "a refused array leaves files",
+        "_remove",
+        "(array.list, array.script, submission_path(array.folder, array.name))",
+        "()",
+        JOBS,
+    ),
+    _archive_fault(
+        *("a member of an archive need not have its hash", "_read_member"),
+        *('digest.hexdigest() != entry["sha256"]', "False"),
+    ),
+    _archive_fault(
+        "a link in an archive is taken for a file", "_require_header", "header == _header(name, size)", "True"
+    ),
+    _archive_fault("something may follow an archive", "_require_end", "stream.read(1)", "b''"),
+    _fault("links lead into an archive", "_is_file", "not path.is_symlink()", "True", PACKING),
+    _fault("an invalid result is packed", "_Contents.add", "loaded.problems", "()", PACKING),
+    _fault(
+        *("a wrong result is a reference", "_metrics", 'loaded.document["numerics"]["state"] != "failed"', "True"),
+        EXPORTS,
+    ),
+    _fault("JUBE is given dollar signs", "_text", '"$" in rest', "False", EXPORTS),
+)

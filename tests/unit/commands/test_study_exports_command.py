@@ -1,0 +1,103 @@
+"""The commands study.export and study.archive."""
+
+import json
+from pathlib import Path
+
+import documents
+import pytest
+
+from sifmark.commands.command_line import main
+from sifmark.core.settings import Settings
+from sifmark.studies.plan import Request, plan_study
+
+SMALL = ("quick", "--variant", "small", "--only", "group=resnet50-training")
+PLACE = "quick-shell/quick.sh"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SIFMARK_DIST", str(tmp_path / "dist"))
+    monkeypatch.setenv("SIFMARK_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def typed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tuple[str, str]:
+    assert main(words) == code, capsys.readouterr().err
+    captured = capsys.readouterr()
+    return captured.out, captured.err
+
+
+def write_result(site: Settings) -> Path:
+    """Write a result of the first of these runs."""
+    plan = plan_study(Request("quick", "small", only=("group=resnet50-training",)), site)
+    result = plan.runs[0].result
+    result.parent.mkdir(parents=True)
+    result.write_text(json.dumps(documents.from_image()))
+    return result
+
+
+def test_an_export_prints_its_files_and_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, errors = typed(capsys, "study.export", *SMALL)
+    assert output == f"{PLACE}\n"
+    assert f"run it: {folder / PLACE}" in errors
+    assert (folder / PLACE).read_text().count("\nrun here 1 ") == 2
+    output, errors = typed(capsys, "study.export", *SMALL, "--format", "jube", "-o", "place")
+    assert output == "place/quick.yaml\n" and "run it: jube run place/quick.yaml" in errors
+
+
+def test_a_script_for_an_image_that_is_not_here_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    _, errors = typed(capsys, "study.export", *SMALL)
+    assert "warning: here: the image is not here: sifmark build cpu; then export again" in errors
+
+
+@pytest.mark.parametrize("form", ["reframe", "sbatch", "flux", "pbs", "lsf"])
+def test_what_starts_images_itself_needs_them(form: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, errors = typed(capsys, "study.export", *SMALL, "--format", form, code=1)
+    assert "[image-not-built]" in errors and not (folder / f"quick-{form}").exists()
+
+
+def test_an_unknown_format_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    _, errors = typed(capsys, "study.export", *SMALL, "--format", "excel", code=2)
+    assert "excel" in errors
+
+
+def test_an_archive_says_what_is_in_it_and_what_is_missing(
+    folder: Path, site: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = write_result(site)
+    output, errors = typed(capsys, "study.archive", "quick", "--variant", "small")
+    assert "1 result" in output and "results: 1 completed" in output
+    assert "warning: 5 of 6 runs have no result yet" in errors
+    assert "sifmark results.validate quick.tar.gz" in errors
+    document = json.loads(typed(capsys, "study.archive", "quick", "--variant", "small", "--json", "-o", "b.tar.gz")[0])
+    assert document["file"] == "b.tar.gz" and document["size"] == (folder / "b.tar.gz").stat().st_size
+    assert (folder / "b.tar.gz").read_bytes() == (folder / "quick.tar.gz").read_bytes()
+    names = [entry["name"] for entry in document["manifest"]["members"] if entry["kind"] == "result"]
+    assert names == [str(result)]
+
+
+def test_an_archive_of_nothing_is_an_error(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, errors = typed(capsys, "study.archive", "quick", "--variant", "small", code=2)
+    assert "[result-missing]" in errors and not list(folder.glob("*.tar.gz"))
+
+
+def test_an_archive_is_compared_with_another(site: Settings, capsys: pytest.CaptureFixture[str]) -> None:
+    write_result(site)
+    typed(capsys, "study.archive", "quick", "--variant", "small")
+    assert typed(capsys, "results.validate", "quick.tar.gz")[0].startswith("valid  quick.tar.gz/results/quick/here/")
+    output, _ = typed(capsys, "compare", "quick.tar.gz", "--baseline", "quick.tar.gz", "--json")
+    assert json.loads(output)
+
+
+def test_an_altered_archive_fails_every_command(
+    folder: Path, site: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_result(site)
+    typed(capsys, "study.archive", "quick", "--variant", "small")
+    file = folder / "quick.tar.gz"
+    file.write_bytes(file.read_bytes()[:-20])
+    for command in ("results.validate", "results.show", "results.trace", "compare"):
+        assert main((command, "quick.tar.gz")) != 0
+        captured = capsys.readouterr()
+        assert "quick.tar.gz" in captured.out + captured.err and "is damaged" in captured.out + captured.err, command
