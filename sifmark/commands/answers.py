@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import markdown_lines, output, output_table, printable
+from sifmark.core.console import markdown_lines, output, output_table, printable, status
 
 TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
+MOST_LISTED = 20  # lines of one kind, such as results that are left out for the same reason
 Row = Sequence[Any]
 
 
@@ -67,3 +68,17 @@ def _csv_cell(cell: Any) -> Any:
 
 def _text(cell: Any) -> str:
     return ", ".join(map(str, cell)) if isinstance(cell, list | tuple) else "" if cell is None else str(cell)
+
+
+def list_left_out(label: str, lines: Sequence[str]) -> None:
+    """Write to stderr what an answer leaves out: the first lines behind a label, and how many more there are."""
+    for line in lines[:MOST_LISTED]:
+        status(f"{label}: {line}")
+    if len(lines) > MOST_LISTED:
+        status(f"{label}: {len(lines) - MOST_LISTED} more")
+
+
+def report_copies(count: int) -> None:
+    """Write to stderr how many results were not counted because they are copies of others."""
+    if count:
+        status(f"{count} results are copies of others, and each run was counted once")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
 
+from sifmark.commands.answers import list_left_out, report_copies
 from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import is_verbose, output, printable, status, warn
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
@@ -27,7 +28,6 @@ WRITERS: dict[str, Callable[[Comparison], str]] = {
 EVERY_METRIC = "all"
 KEPT = "baseline"  # the kind of `--against baseline:NAME`
 PUBLISHED = "published:"  # the beginning of `--against published:NAME`, which published/compare.py carries out
-MOST_LISTED = 20  # results that are left out for the same reason
 _UNDECIDED_REMEDY = (
     "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was excluded"
 )
@@ -190,11 +190,9 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
 
 def report_left_out(comparison: Comparison) -> None:
     """Write to stderr which results were not compared, and why."""
-    if comparison.duplicates:
-        status(f"{comparison.duplicates} results are copies of others, and each run was counted once")
-    _list_left_out(comparison.invalid)
-    _list_left_out(comparison.unsigned)
-    _list_left_out([exclusion_text(excluded) for excluded in comparison.excluded])
+    report_copies(comparison.duplicates)
+    for lines in (comparison.invalid, comparison.unsigned, list(map(exclusion_text, comparison.excluded))):
+        list_left_out("excluded", lines)
     if comparison.excluded:
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
         reasons = ", ".join(f"{field}: {count}" for field, count in counts.items())
@@ -212,13 +210,6 @@ def _on_both_sides(comparison: Comparison) -> int:
     for row in (row for table in comparison.tables for row in table.rows):
         sides[row.side].update(observation.id for observation in row.observations)
     return len(sides["results"] & sides["against"])
-
-
-def _list_left_out(lines: Sequence[str]) -> None:
-    for line in lines[:MOST_LISTED]:
-        status(f"excluded: {line}")
-    if len(lines) > MOST_LISTED:
-        status(f"excluded: {len(lines) - MOST_LISTED} more")
 
 
 def _conclude(comparison: Comparison, verdict: GateVerdict) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sifmark.commands.answers import MARKDOWN, TABLE, Table, answer
+from sifmark.commands.answers import MARKDOWN, MOST_LISTED, TABLE, Table, answer, report_copies
 from sifmark.commands.compare import PUBLISHED, CompareOptions, full_name, require_trusted_keys
 from sifmark.core.console import output, printable, status, warn
 from sifmark.core.errors import SifmarkError, UsageError
@@ -10,7 +10,6 @@ from sifmark.results.comparison.tables import exclusion_text
 from sifmark.studies.published.comparison import PublishedComparison, compare_with_published
 from sifmark.studies.published.reports import COLUMNS, CSV_COLUMNS, as_record, csv_row, notes, table_rows
 
-MOST_LISTED = 20
 _REMEDY = (
     "the notes above say what differs: measure with the settings of the study (sifmark published.show {0}), or add "
     "--allow FIELD"
@@ -59,8 +58,7 @@ def _answer(comparison: PublishedComparison, form: str) -> None:
 
 def _report_left_out(comparison: PublishedComparison) -> None:
     results = comparison.results
-    if results.duplicates:
-        status(f"{results.duplicates} results are copies of others, and each run was counted once")
+    report_copies(results.duplicates)
     left_out = [*results.invalid, *results.unsigned, *map(exclusion_text, results.excluded)]
     if left_out:
         _list([f"excluded: {line}" for line in left_out])

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from sifmark.commands.answers import answer_record
-from sifmark.core.console import output, printable, status
+from sifmark.commands.answers import answer_record, list_left_out, report_copies
+from sifmark.core.console import output, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.studies.history.export import export_runs
-
-MOST_LISTED = 20
 
 
 def export_results(paths: Sequence[str], target: str, form: str) -> None:
@@ -26,10 +24,8 @@ def export_results(paths: Sequence[str], target: str, form: str) -> None:
     }
     text = f"exported: {printable(target)}, {export.rows} rows of {export.runs} runs"
     answer_record(form, document, lambda: output(text))
-    if export.duplicates:
-        status(f"{export.duplicates} results are copies of others, and each run was counted once")
-    for line in export.invalid[:MOST_LISTED]:
-        status(f"left out: {line}")
+    report_copies(export.duplicates)
+    list_left_out("left out", export.invalid)
     if export.invalid:
         cause = f"{len(export.invalid)} documents are not valid; the table has the others"
         raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")

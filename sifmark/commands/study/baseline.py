@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sifmark.commands.answers import Table, answer, answer_record
+from sifmark.commands.answers import Table, answer, answer_record, list_left_out, report_copies
 from sifmark.commands.study.paths import result_paths
 from sifmark.core.console import output, output_table, printable, status, warn
 from sifmark.core.errors import UsageError
@@ -21,8 +21,6 @@ from sifmark.studies.history.baseline import (
     read_baseline,
     write_baseline,
 )
-
-MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -91,12 +89,8 @@ def _cells(row: dict[str, Any]) -> list[str]:
 
 
 def _report(new: NewBaseline) -> None:
-    for excluded in new.excluded[:MOST_LISTED]:
-        status(f"excluded: {exclusion_text(excluded)}")
-    if len(new.excluded) > MOST_LISTED:
-        status(f"excluded: {len(new.excluded) - MOST_LISTED} more")
-    if new.duplicates:
-        status(f"{new.duplicates} results are copies of others, and each run was counted once")
+    list_left_out("excluded", list(map(exclusion_text, new.excluded)))
+    report_copies(new.duplicates)
     if few := new.baseline.rows_with_fewer(FEWEST_REPEATS):
         warn(f"{few} configurations have fewer than {FEWEST_REPEATS} runs; a gate cannot decide about them")
     runs = [repeat.observation for repeat in new.baseline.repeats]

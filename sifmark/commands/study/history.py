@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from sifmark.commands.answers import CSV, Table, answer
+from sifmark.commands.answers import CSV, Table, answer, list_left_out, report_copies
 from sifmark.commands.compare import GateError, full_name
 from sifmark.core.console import output_table, printable, status, warn
 from sifmark.core.errors import UsageError, unknown_name
@@ -19,7 +19,6 @@ from sifmark.studies.history.changes import RATE, RUNS, Change, History, histori
 from sifmark.studies.history.circumstances import ChangedCircumstance
 from sifmark.studies.history.series import LoadedHistory, RunSession, load_history
 
-MOST_LISTED = 20  # files that are left out for the same reason
 MOST_NAMED = 5  # circumstances in a cell of a table
 _DAYS = re.compile(r"(\d{1,5})d")
 _DIGEST = "sha256:"
@@ -201,14 +200,10 @@ def _report_left_out(loaded: LoadedHistory) -> None:
         "a date that cannot be true": loaded.undated,
     }
     for reason, files in reasons.items():
-        for file in files[:MOST_LISTED]:
-            status(f"left out, {reason}: {printable(file)}")
-        if len(files) > MOST_LISTED:
-            status(f"left out, {reason}: {len(files) - MOST_LISTED} more")
+        list_left_out(f"left out, {reason}", list(map(printable, files)))
     if loaded.invalid:
         warn(f"{len(loaded.invalid)} documents are not valid")
-    if loaded.duplicates:
-        status(f"{loaded.duplicates} results are copies of others, and each run was counted once")
+    report_copies(loaded.duplicates)
 
 
 def _document(options: HistoryOptions, loaded: LoadedHistory, results: Sequence[History]) -> dict[str, Any]:

@@ -67,13 +67,12 @@ def _batch(scheduler: str, export: Export) -> Iterable[ExportedFile]:
     return batch_files(export.plan, scheduler, export.place, export.settings)
 
 
-_FORMATS: Mapping[str, Callable[[Export], Iterable[ExportedFile]]] = {
+FORMATS: Mapping[str, Callable[[Export], Iterable[ExportedFile]]] = {
     "reframe": _reframe,
     "jube": _jube,
     "shell": _shell,
     **{name: partial(_batch, scheduler) for name, scheduler in _SCHEDULERS.items()},
 }
-FORMATS = ("reframe", "jube", "sbatch", "shell", "flux", "pbs", "lsf")
 
 
 def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) -> list[Path]:
@@ -81,7 +80,7 @@ def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) ->
 
     Raises UsageError if no run can be done, SifmarkError where an image or data are missing.
     """
-    if form not in _FORMATS:
+    if form not in FORMATS:
         raise unknown_name("format", form, FORMATS)
     if place.exists() and not place.is_dir():
         raise UsageError(f"{place} is no folder", "name a folder: -o FOLDER", code="invalid-option")
@@ -89,7 +88,7 @@ def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) ->
     if not runs:
         remedy = f"see why: sifmark study.plan {plan.study.name}"
         raise UsageError(f"study {plan.study.name} has no run that could be exported", remedy, code="study-invalid")
-    files = list(_FORMATS[form](Export(replace(plan, runs=runs), place, settings)))
+    files = list(FORMATS[form](Export(replace(plan, runs=runs), place, settings)))
     for folder in {planned.result.parent for planned in runs if form in _SCHEDULERS}:
         folder.mkdir(parents=True, exist_ok=True)  # which jobs write to
     return [_write(place, file) for file in files]

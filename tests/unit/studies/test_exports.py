@@ -13,6 +13,7 @@ import pytest
 import yaml
 from unit.studies.exporting import CLUSTER, GOLDEN, HERE, IMAGES, OPTIONS, STUDY, plan, run, seconds_of, texts
 
+from sifmark.commands.command_table import COMMANDS
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.studies.exports import batch, export
@@ -286,7 +287,8 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, site: Settings) -> No
 
 
 def test_every_format_is_offered() -> None:
-    assert set(FORMATS) == set(export._FORMATS)
+    (choices,) = [each.option.choices for each in COMMANDS["study.export"].parameters if each.name == "format_"]
+    assert set(choices) == set(FORMATS)
 
 
 @pytest.mark.parametrize(("scheduler", "command"), [("slurm", "sbatch {}"), ("lsf", "bsub < {}"), ("pbs", "qsub {}")])
@@ -311,7 +313,7 @@ def test_scripts_of_schedulers_are_submitted_by_hand(
 
 def test_a_file_is_complete_or_absent(tmp_path: Path, site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = ExportedFile("trial.sh", "\ud800")
-    monkeypatch.setitem(export._FORMATS, "shell", lambda _: [bad])
+    monkeypatch.setitem(export.FORMATS, "shell", lambda _: [bad])
     with pytest.raises(UnicodeEncodeError):
         export_study(plan(), "shell", tmp_path, site)
     assert list(tmp_path.iterdir()) == []
