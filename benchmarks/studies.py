@@ -36,7 +36,7 @@ batch_size = [1, 2, 4, 8, 16, 32, 64, 128, 256, "max"]
 
 
 def write_study(folder: Path, count: int) -> Path:
-    """Write a study of about `count` runs, of which every fifth is a cell of its own."""
+    """Write a study of about `count` runs: cells of five repeats."""
     seeds = ", ".join(map(str, range(-(-count // (2 * 10 * REPEATS)))))
     path = folder / "many.toml"
     path.write_text(STUDY.format(repeats=REPEATS, seeds=seeds))
@@ -44,7 +44,7 @@ def write_study(folder: Path, count: int) -> Path:
 
 
 def fill(request: Request, document: dict[str, Any]) -> int:
-    """Write a result for each run of a study, each with an id and a time of its own. Return their number."""
+    """Write a result for each run of a study, with different ids and times. Return their number."""
     plan = plan_study(request, load_settings())
     claim_folder(plan.study, request.results)
     for number, planned in enumerate(plan.runs):
