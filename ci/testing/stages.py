@@ -140,10 +140,16 @@ def all_stages() -> list[Stage]:
     # What is left is about the version: runs, devices, networks.
     few_for_old = f"{for_old} and not (learn or poem or speech or seed or table or as_it_is)"
     few_for_old += " and not (right_strategies or train_as_one or copies_and_multiplies or two_parts or killed)"
+    few_for_old += " and not (run_checks or the_window or products_need)"
+    # PopTorch comes with torch 1.13 and 2.0.
+    few_for_new = "not test_torch_ipu"
     stages = [
         Stage("lint", "ruff and mypy", ".venv", (), ("",)),
         Stage("unit", "tests without an engine", ".venv", ("tests/unit",), ("",)),
-        _with_framework("torch_new", "in-image code with a current torch", torch, pictures),
+        _with_framework(
+            *("torch_new", "in-image code with a current torch", torch, pictures),
+            gate=(*GATE, "-k", few_for_new),
+        ),
         _with_framework(
             *("tf_old", "in-image code with TensorFlow 2.6", tensorflow),
             gate=None,

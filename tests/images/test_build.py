@@ -289,6 +289,7 @@ def test_other_compressions(cold: Site, compression: str) -> None:
     assert answer(done)["status"]["state"] == "no_device"
 
 
+@pytest.mark.full  # images-docker builds from Dockerfiles too
 def test_the_dockerfile_names_what_lies_in_its_context(site: Site) -> None:
     folder = site.folder / "of a user"  # with blanks, as users' folders have them
     folder.mkdir()

@@ -36,7 +36,7 @@ ENGINE = Docker(load_settings())
 attributes = ENGINE.daemon.attributes
 SMALL = "image_compression"
 # One of each vendor, and one with TensorFlow: test_recipes.py builds every recipe, and Docker adds its layers alike.
-OTHERS = ["ipu", *(pytest.param(name, marks=pytest.mark.full) for name in ("cuda", "rocm", "xpu", "cpu_tf"))]
+OTHERS = ("cuda", "rocm", "xpu", "ipu", "cpu_tf")
 
 NO_COSIGN = pytest.mark.skipif(not shutil.which("cosign"), reason="no cosign here: ci/setup/cosign")
 pytestmark = pytest.mark.skipif(ENGINE.version() is None, reason="no Docker Engine answers: ci/setup/docker")
@@ -141,6 +141,7 @@ def test_a_signal_reaches_the_workload(shop: Site) -> None:
     assert json.loads(out)["status"]["state"] == "interrupted"
 
 
+@pytest.mark.full  # the gate refutes one in images-trust
 def test_another_image_under_the_name_is_refuted(shop: Site) -> None:
     whole = ENGINE.daemon.sdk.images.get("sifmark:cpu")
     folder = shop.folder / "other"
@@ -205,6 +206,7 @@ def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site) -> N
     assert verdict["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), verdict
 
 
+@pytest.mark.full
 @pytest.mark.matrix("docker")
 @pytest.mark.parametrize("recipe", OTHERS)
 def test_the_recipe_of_a_vendor_builds_and_a_workload_runs_from_it(shop: Site, recipe: str) -> None:
