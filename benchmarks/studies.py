@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shlex
 import sys
 import tempfile
 import uuid
@@ -16,35 +17,39 @@ from sifmark.commands.command_table import COMMANDS
 from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import load_settings
+from sifmark.results.identity import identity_of
 from sifmark.studies.folder import claim_folder
 from sifmark.studies.plan import Request, plan_study
+from sifmark.studies.study import PlannedRun
 
 REPEATS = 5  # of a cell
 STUDY = """
 title   = "Many runs"
 repeats = {repeats}
 [[system]]
-name  = "here"
-image = "cpu"
+name      = "here"
+image     = "cpu"
+arguments = {arguments}
 [[run]]
-workload   = "resnet50"
-task       = "training"
-precision  = ["fp32", "bf16"]
-seed       = [{seeds}]
-batch_size = [1, 2, 4, 8, 16, 32, 64, 128, 256, "max"]
+workload   = "{workload}"
+seed       = {seeds}
+time_limit = {limits}
 """
+LIMITS = range(3600, 3620)  # seconds
 
 
-def write_study(folder: Path, count: int) -> Path:
-    """Write a study of about `count` runs: cells of five repeats."""
-    seeds = ", ".join(map(str, range(-(-count // (2 * 10 * REPEATS)))))
+def write_study(folder: Path, count: int, document: dict[str, Any]) -> Path:
+    """Write a study of about `count` runs: cells of five repeats, which do what a result's run did."""
+    workload, *arguments = shlex.split(identity_of(document).arguments)
+    values = {"workload": workload, "arguments": arguments, "limits": list(LIMITS)}
+    values["seeds"] = list(range(-(-count // (len(LIMITS) * REPEATS))))
     path = folder / "many.toml"
-    path.write_text(STUDY.format(repeats=REPEATS, seeds=seeds))
+    path.write_text(STUDY.format(repeats=REPEATS, **values))
     return path
 
 
 def fill(request: Request, document: dict[str, Any]) -> int:
-    """Write a result for each run of a study, with different ids and times. Return their number."""
+    """Write a result of each run of a study, with different ids and times. Return their number."""
     plan = plan_study(request, load_settings())
     claim_folder(plan.study, request.results)
     for number, planned in enumerate(plan.runs):
@@ -53,9 +58,18 @@ def fill(request: Request, document: dict[str, Any]) -> int:
         for name in ("started", "finished"):
             moment = datetime.fromisoformat(result[name]) - timedelta(seconds=number + 1)
             result[name] = f"{moment:%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+        result |= {"site": planned.run.system, "configuration": result["configuration"] | _configured(planned)}
+        result["provenance"]["command"] = planned.arguments
+        if planned.image and result["provenance"]["image"]:
+            result["provenance"]["image"]["file"]["identity"] = planned.image
         planned.result.parent.mkdir(parents=True, exist_ok=True)
         planned.result.write_text(json.dumps(result))
     return len(plan.runs)
+
+
+def _configured(planned: PlannedRun) -> dict[str, Any]:
+    cell = planned.run.cell
+    return {"seed": cell["seed"], "time_limit_seconds": cell["time_limit"]}
 
 
 def verb(*words: str | Path) -> Times:
@@ -73,7 +87,7 @@ def main() -> None:
     document = json.loads(options.result.read_text())
     with tempfile.TemporaryDirectory(prefix="sifmark-benchmark-") as name:
         folder = Path(name)
-        study = write_study(folder, options.count)
+        study = write_study(folder, options.count, document)
         full = folder / "full"
         runs = fill(Request(str(study), results=full), document)
         status(f"{runs} runs")

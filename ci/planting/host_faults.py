@@ -57,8 +57,8 @@ HOST = (
         "tests/unit/results/test_gate.py",
     ),
     _fault(
-        *("intervals of half the width", "mean", "student_quantile(count - 1) * math.sqrt(variance(numbers) / count)"),
-        *("student_quantile(count - 1) * math.sqrt(variance(numbers) / count) / 2", "tests/unit/results"),
+        *("intervals of half the width", "mean", "standard_errors(count - 1) * math.sqrt(variance(numbers) / count)"),
+        *("standard_errors(count - 1) * math.sqrt(variance(numbers) / count) / 2", "tests/unit/results"),
         side="/results",
     ),
     _fault(

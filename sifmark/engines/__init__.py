@@ -127,6 +127,12 @@ class Engine(Protocol):
     def env_flags(self, variable: str) -> list[str]:
         """Return the options that pass a variable of our environment, if the engine does not do so anyway."""
 
+    def name_flags(self, name: str) -> list[str]:
+        """Return the options that name a run, so that `end_run` finds it; none if a run ends with its process."""
+
+    def end_run(self, name: str) -> None:
+        """End the run of a name that outlived the process that it was started by, and wait for its end."""
+
     def isolation_flags(self, network: bool) -> list[str]:
         """Return the options that keep the user's folders and variables out of a container, and the network or not."""
 

@@ -14,6 +14,7 @@ READ_OPTIONS = ("--data", "--evaluation-data", "--measured-peak")
 OUTPUT_OPTION = "--output"
 METER_OPTION = "--meter"  # NAME[:PLACE]
 METERS_WITH_PATHS = ("replay", "rapl", "hwmon")
+_PATH_OPTIONS = (*READ_OPTIONS, OUTPUT_OPTION, METER_OPTION)
 SYNTHETIC = "synthetic"  # the value of --data that is no path
 # Folders of an image that must not disappear behind those of the host.
 _IMAGE_FOLDERS = {
@@ -58,25 +59,53 @@ def output_of(arguments: Sequence[str]) -> Path | None:
     return _absolute(values[-1]) if values else None
 
 
+def read_options(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the options among the arguments of an image that may name a path to read, each before its value."""
+    return tuple(word for option, value in _values(arguments) if option != OUTPUT_OPTION for word in (option, value))
+
+
+def with_absolute_paths(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the arguments of an image so that they name the same files to read in any folder."""
+    words, option = [], ""
+    for word in arguments:
+        name, equals, attached = word.partition("=")
+        if option:
+            words.append(_absolute_value(option, word))
+        elif equals and name in _PATH_OPTIONS:
+            words.append(f"{name}={_absolute_value(name, attached)}")
+        else:
+            words.append(word)
+        option = word if not option and word in _PATH_OPTIONS else ""
+    return tuple(words)
+
+
 def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield options that name paths with their values, written as two words or as `--option=value`."""
-    options = (*READ_OPTIONS, OUTPUT_OPTION, METER_OPTION)
     for word, following in zip_longest(arguments, arguments[1:]):
         name, equals, attached = word.partition("=")
         value = attached if equals else following
-        if name in options and value is not None:
+        if name in _PATH_OPTIONS and value is not None:
             yield name, value
 
 
 def _binds_of(option: str, value: str, make_folders: bool) -> Iterator[Bind]:
     if option == OUTPUT_OPTION:
         yield from _output_bind(value, make_folders)
-    elif option == METER_OPTION:
+    elif place := _read_place(option, value):
+        yield from _read_binds(option, place)
+
+
+def _read_place(option: str, value: str) -> str:
+    """Return the path at the end of an option's value; an empty text if there is none."""
+    if option == METER_OPTION:
         meter, _, place = value.partition(":")
-        if place and meter in METERS_WITH_PATHS:
-            yield from _read_binds(option, place)
-    elif value and value != SYNTHETIC:
-        yield from _read_binds(option, value)
+        return place if meter in METERS_WITH_PATHS else ""
+    return value if value != SYNTHETIC else ""
+
+
+def _absolute_value(option: str, value: str) -> str:
+    place = _read_place(option, value) if option != OUTPUT_OPTION else ""
+    return value.removesuffix(place) + str(_absolute(place)) if place else value
 
 
 def _read_binds(option: str, value: str) -> Iterator[Bind]:

@@ -29,6 +29,11 @@ def locate(name: str, engine: Engine) -> str:
     return _locate_file(name) if names_file(name) else _locate_image(name, engine)
 
 
+def locate_any(name: str, engine: Engine) -> str:
+    """Return the address of an image given by name, recipe or path. Raises SifmarkError if there is none."""
+    return locate_recipe(name, engine) if name in recipe_names() else locate(name, engine)
+
+
 def _locate_file(name: str) -> str:
     path = Path(name).absolute()
     if not path.is_file():

@@ -10,8 +10,7 @@ from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, require_signed
 from sifmark.engines.binds import Bind, binds_of, outside
 from sifmark.engines.facts import IMAGE_VARIABLE, image_facts
-from sifmark.engines.locate import device_options, engine_for, locate, locate_recipe, require_platform
-from sifmark.recipes.recipe import recipe_names
+from sifmark.engines.locate import device_options, engine_for, locate_any, require_platform
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class CheckedImage:
 def find(name: str, settings: Settings) -> tuple[str, Engine]:
     """Return the address and the engine of an image given by name, recipe or path. Raises SifmarkError if none is."""
     engine = engine_for(name, settings)
-    return locate_recipe(name, engine) if name in recipe_names() else locate(name, engine), engine
+    return locate_any(name, engine), engine
 
 
 def run_options(

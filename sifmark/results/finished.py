@@ -1,8 +1,6 @@
 """Whether a result need not be measured again."""
 
-from pathlib import Path
-
-from sifmark.results.load import LoadedResult, load_file
+from sifmark.results.load import LoadedResult
 
 # A run that does not fit into memory is an answer, which does not change when it is asked for again.
 FINISHED = ("completed", "out_of_memory")
@@ -12,9 +10,3 @@ def unfinished_reason(result: LoadedResult) -> str:
     """Return why a valid result is not finished, or nothing."""
     state = result.document["status"]["state"]
     return "" if state in FINISHED else f"status.state: {state}, and not {' or '.join(FINISHED)}"
-
-
-def is_finished(file: Path) -> bool:
-    """Return whether a file has valid results of finished runs alone."""
-    results = list(load_file(str(file)))
-    return not any(result.problems or unfinished_reason(result) for result in results)

@@ -2,6 +2,7 @@
 
 import json
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
@@ -10,6 +11,7 @@ from sifmark.studies.files.study_file import read_study_file
 from sifmark.studies.study import Study
 
 OWNER = ".study.json"
+_EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
 RESERVED = ("jobs", "logs")  # folders beside those of systems
 
 
@@ -54,6 +56,14 @@ def system_folders(folder: Path) -> tuple[Path, ...]:
 def result_path(folder: Path, system: str, key: str) -> Path:
     """Return the path of a run's result."""
     return folder / system / f"{key}.json"
+
+
+def put_away(result: Path) -> None:
+    """Put away a result that is not, or no longer, that of its run: it is kept among the earlier ones."""
+    earlier = result.parent / _EARLIER
+    earlier.mkdir(exist_ok=True)
+    names = (earlier / f"{result.stem}-{number}.json" for number in count(1))
+    result.rename(next(name for name in names if not name.exists()))
 
 
 def log_path(folder: Path, system: str, key: str) -> Path:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sifmark.core.errors import UsageError, nearest_names
 from sifmark.core.paths import import_shared
-from sifmark.studies.study import Scalar, System
+from sifmark.studies.study import Run, Scalar, System
 
 MAX = "max"  # as batch_size: search for the largest
 SYNTHETIC = "synthetic"
@@ -130,6 +130,11 @@ def _batch_size(cell: Cell, division: Division) -> Scalar | None:
     if size is None or size == MAX or cell.get("scaling") != "weak":
         return size
     return int(size) * division.devices
+
+
+def batch_of_cell(run: Run, size: int | None) -> int | None:
+    """Return a batch size of a result as the cell of its run has it."""
+    return size // run.devices if size and run.cell.get("scaling") == "weak" else size
 
 
 def _strategy(cell: Cell, division: Division) -> Scalar | None:

@@ -11,7 +11,7 @@ from sifmark.core.files import sha256_bytes, write_json
 from sifmark.core.permissions import file_state
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
-from sifmark.engines.locate import engine_for, locate, locate_recipe, names_file
+from sifmark.engines.locate import engine_for, locate_any, names_file
 from sifmark.recipes.labels import DEVICE, FRAMEWORK
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.feasibility import ImageTarget, target_of
@@ -49,7 +49,7 @@ def find_image_of(system: System, settings: Settings) -> SystemImage:
         return SystemImage("", reason, target)
     try:
         engine = engine_for(system.image, settings)
-        address = (locate_recipe if target else locate)(system.image, engine)
+        address = locate_any(system.image, engine)
         return SystemImage(_identity(address, engine, settings), "", target or _labelled_target(address, engine))
     except SifmarkError as error:
         if error.code == "image-not-built":  # of a recipe, which the error calls by one of its names

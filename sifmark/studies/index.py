@@ -2,23 +2,25 @@
 
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import orjson
 
 from sifmark.core.files import write_text
 from sifmark.core.locks import is_held
+from sifmark.results.identity import RunIdentity, identity_of
 from sifmark.results.load import LoadedResult, load_file
 from sifmark.studies.folder import system_folders
-from sifmark.studies.study import RunState
+from sifmark.studies.study import PlannedRun, RunState
 
 NAME = ".index.json"
-VERSION = 2
+VERSION = 4
 OUT_OF_MEMORY = "out_of_memory"  # a state that studies print as a result
 INTERRUPTED = "interrupted"
+OF_ANOTHER = "its result belongs to another run"
 IMAGE_SECONDS = 5.0  # until an image has started
 CHECK_SECONDS = 25.0  # what the correctness check computes
 _SUFFIX = ".json"
@@ -34,6 +36,20 @@ class ResultEntry:
     seconds: float | None
     memory_gib: float | None
     setup_seconds: float = 0.0  # of image and correctness check before that, which a result does not have; estimated
+    batch_size: int | None = None  # that a search came to; None without one
+    identity: RunIdentity | None = None  # of the run that left it; None if it is invalid
+
+    def of_run(self, run: RunIdentity) -> Self:
+        """Return what the result means for the run that it is named after: nothing if another run left it."""
+        difference = self.identity.difference(run) if self.identity else ""
+        if not difference:
+            return self
+        return replace(self, state=RunState.TO_DO, reason=f"{OF_ANOTHER}: {difference}", seconds=None, memory_gib=None)
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether another run left the result."""
+        return self.reason.startswith(OF_ANOTHER)
 
 
 @dataclass
@@ -51,10 +67,10 @@ class ResultIndex:
         if self._entries != kept:
             self._write()
 
-    def entry(self, system: str, key: str) -> ResultEntry | None:
+    def entry(self, planned: PlannedRun) -> ResultEntry | None:
         """Return what is known of the result of a run, or None if there is none."""
-        row = self._entries.get(f"{system}/{key}")
-        return row[2] if row else None
+        row = self._entries.get(f"{planned.run.system}/{planned.key}")
+        return row[2].of_run(planned.identity) if row else None
 
     def is_running(self, system: str, key: str) -> bool:
         """Return whether another process is doing a run."""
@@ -81,10 +97,7 @@ class ResultIndex:
             self._running.add(f"{system.name}/{name[1:].removesuffix(_LOCK)}")
 
     def _write(self) -> None:
-        rows = {
-            name: [size, modified, each.state, each.reason, each.seconds, each.memory_gib, each.setup_seconds]
-            for name, (size, modified, each) in self._entries.items()
-        }
+        rows = {name: [size, modified, *_row(each)] for name, (size, modified, each) in self._entries.items()}
         with suppress(OSError):  # somebody else's folder can be read too
             write_text(self.folder / NAME, orjson.dumps({"version": VERSION, "results": rows}).decode())
 
@@ -95,19 +108,25 @@ def read_result(path: Path) -> ResultEntry:
     return entry_of(result)
 
 
+def entry_for(planned: PlannedRun) -> ResultEntry | None:
+    """Return what is known of the result of a run now, without an index; None if there is none."""
+    return read_result(planned.result).of_run(planned.identity) if planned.result.is_file() else None
+
+
 def entry_of(result: LoadedResult) -> ResultEntry:
     """Return what a plan needs of a result that was read. One that was interrupted says nothing of its run."""
     if result.problems:
         return ResultEntry(RunState.TO_DO, f"its result is invalid: {result.problems[0]}", None, None)
-    document = result.document
+    document, identity = result.document, identity_of(result.document)
     state, message = document["status"]["state"], str(document["status"]["message"]).partition("\n")[0]
     seconds, memory = _seconds(document), _memory(document)
     if state == "completed":
-        return ResultEntry(RunState.DONE, "", seconds, memory, _setup_seconds(document))
+        setup, batch = _setup_seconds(document), _largest_batch(document)
+        return ResultEntry(RunState.DONE, "", seconds, memory, setup, batch, identity)
     if state == OUT_OF_MEMORY:
-        return ResultEntry(RunState.DONE, OUT_OF_MEMORY, seconds, memory)
+        return ResultEntry(RunState.DONE, OUT_OF_MEMORY, seconds, memory, identity=identity)
     ended = RunState.TO_DO if state == INTERRUPTED else RunState.FAILED
-    return ResultEntry(ended, f"{state}: {message}", seconds, memory)
+    return ResultEntry(ended, f"{state}: {message}", seconds, memory, identity=identity)
 
 
 def _seconds(document: dict[str, Any]) -> float | None:
@@ -123,6 +142,10 @@ def _setup_seconds(document: dict[str, Any]) -> float:
     return float(IMAGE_SECONDS + CHECK_SECONDS + sum(phases))
 
 
+def _largest_batch(document: dict[str, Any]) -> int | None:
+    return document["configuration"]["batch_size"] if document["search"] else None
+
+
 def _memory(document: dict[str, Any]) -> float | None:
     """Return the memory of one device in GiB: what was allocated there, on a CPU what the process had."""
     for name in ("peak_allocated_memory", "peak_process_memory"):
@@ -132,13 +155,23 @@ def _memory(document: dict[str, Any]) -> float | None:
     return None
 
 
+def _row(entry: ResultEntry) -> list[Any]:
+    """Return an entry as the index keeps it."""
+    identity = astuple(entry.identity) if entry.identity else None
+    return [entry.state, entry.reason, entry.seconds, entry.memory_gib, entry.setup_seconds, entry.batch_size, identity]
+
+
+def _entry(row: list[Any]) -> ResultEntry:
+    state, reason, seconds, memory, setup, batch, identity = row
+    own = RunIdentity(*identity) if identity else None
+    return ResultEntry(RunState(state), reason, seconds, memory, setup, batch, own)
+
+
 def _read_index(path: Path) -> dict[str, tuple[int, int, ResultEntry]]:
     """Return what was known of results; nothing if the file is missing or of another version."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         document = orjson.loads(path.read_bytes())
         if document["version"] == VERSION:
-            return {
-                name: (size, modified, ResultEntry(RunState(state), *values))
-                for name, (size, modified, state, *values) in document["results"].items()
-            }
+            rows = document["results"].items()
+            return {name: (size, modified, _entry(values)) for name, (size, modified, *values) in rows}
     return {}

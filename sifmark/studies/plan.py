@@ -15,7 +15,7 @@ from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import Prospect, forecast
 from sifmark.studies.files.groups import axis_keys
 from sifmark.studies.folder import RESERVED, folder_of, result_path
-from sifmark.studies.image_options import Division, division_of
+from sifmark.studies.image_options import Division, batch_of_cell, division_of
 from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
 from sifmark.studies.index import OUT_OF_MEMORY, ResultEntry, ResultIndex
 from sifmark.studies.load import load_study
@@ -142,18 +142,24 @@ def _planned(
     """Yield runs with their states and what they take."""
     by_name, index = {system.name: system for system in systems}, ResultIndex(folder)
     outlook = _outlooks(by_name, images)
-    rows = [(run, key, outlook(run)) for key, run in runs.items()]
-    entries = [index.entry(run.system, key) for run, key, _ in rows]
+    rows = [(_asked(run, key, images[run.system], folder), outlook(run)) for key, run in runs.items()]
+    entries = [index.entry(planned) for planned, _ in rows]
     expected = _expected(rows, entries)
-    for (run, key, prospect), entry in zip(rows, entries, strict=True):
-        path = result_path(folder, run.system, key)
+    for (planned, prospect), entry in zip(rows, entries, strict=True):
+        run = planned.run
         state, reason = _state(entry, prospect, images[run.system], retry)
-        if index.is_running(run.system, key):
+        if index.is_running(run.system, planned.key):
             state, reason = RunState.RUNNING, ""
         measured = entry if entry and state in (RunState.DONE, RunState.FAILED) else None
         seconds = measured.seconds if measured else expected(run, prospect)
         memory = measured.memory_gib if measured else prospect.estimate.memory_gib
-        yield PlannedRun(run, key, path, state, reason, seconds, memory)
+        batch = batch_of_cell(run, measured.batch_size) if measured else None
+        yield replace(planned, state=state, reason=reason, seconds=seconds, memory_gib=memory, batch_size=batch)
+
+
+def _asked(run: Run, key: str, image: SystemImage, folder: Path) -> PlannedRun:
+    """Return a run of which nothing is known yet."""
+    return PlannedRun(run, key, result_path(folder, run.system, key), RunState.TO_DO, "", image=image.identity)
 
 
 def _state(entry: ResultEntry | None, outlook: _Outlook, image: SystemImage, retry: str) -> tuple[RunState, str]:
@@ -209,14 +215,15 @@ def _place_problem(division: Division, system: System) -> str:
 
 
 def _expected(
-    rows: Sequence[tuple[Run, str, _Outlook]], entries: Sequence[ResultEntry | None]
+    rows: Sequence[tuple[PlannedRun, _Outlook]], entries: Sequence[ResultEntry | None]
 ) -> Callable[[Run, _Outlook], float | None]:
     """Return how long a run takes: as its completed repeats on average, otherwise as estimated and corrected."""
     repeats: dict[tuple[str, int], list[float]] = {}
     measured = []
-    for (run, _, prospect), entry in zip(rows, entries, strict=True):
+    for (planned, prospect), entry in zip(rows, entries, strict=True):
         if entry is None or entry.state is not RunState.DONE or entry.seconds is None:
             continue
+        run = planned.run
         seconds = entry.seconds + entry.setup_seconds
         repeats.setdefault((run.system, id(run.cell)), []).append(seconds)
         if prospect.estimate.seconds and not entry.reason:

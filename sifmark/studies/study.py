@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from sifmark.results.identity import OUTPUT_OPTION, SITE_OPTION, RunIdentity
+
 Scalar = str | int | float | bool
 
 
@@ -131,6 +133,21 @@ class PlannedRun:
     reason: str  # why it failed or cannot run; of a completed run empty, or `out_of_memory`
     seconds: float | None = None  # estimated, or measured where it is done
     memory_gib: float | None = None  # estimated for one device
+    image: str = ""  # the ID of its image; empty if that is not here
+    batch_size: int | None = None  # that a search for the largest came to, as the cell has it: of all or of each device
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """All arguments of the image, with those that say where the result goes."""
+        return self._arguments(str(self.result.absolute()))
+
+    @property
+    def identity(self) -> RunIdentity:
+        """What the result of this run says of its origin."""
+        return RunIdentity.of(self._arguments(self.result.name), self.image)
+
+    def _arguments(self, output: str) -> tuple[str, ...]:
+        return (*self.run.arguments, SITE_OPTION, self.run.system, OUTPUT_OPTION, output)
 
     @property
     def device_hours(self) -> float | None:

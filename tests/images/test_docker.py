@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import signal
 import tempfile
@@ -139,6 +140,59 @@ def test_a_signal_reaches_the_workload(shop: Site) -> None:
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 143
     assert json.loads(out)["status"]["state"] == "interrupted"
+
+
+LONG_STUDY = """
+title = "Long"
+
+[[system]]
+name  = "here"
+image = "cpu"
+
+[[run]]
+name          = "long"
+workload      = "lstm"
+batch_size    = 1
+duration      = "10m"
+skip_numerics = true
+"""
+
+
+def containers() -> list[str]:
+    """The IDs of the containers that runs of studies are in."""
+    return [str(each.id) for each in ENGINE.daemon.sdk.containers.list(filters={"name": "sifmark-"})]
+
+
+def family(process: int) -> list[int]:
+    """A process and all that it started."""
+    children = call(["pgrep", "--parent", str(process)], check=False).stdout.split()
+    return [process, *(each for child in children for each in family(int(child)))]
+
+
+def wait_for_containers(*before: str) -> list[str]:
+    """Wait until there are containers, and none of those before."""
+    until = time.monotonic() + 600  # studies on a machine take turns
+    while not (now := containers()) or set(now) & set(before):
+        assert time.monotonic() < until, "no container came"
+        time.sleep(0.2)
+    return now
+
+
+def test_a_container_that_a_killed_study_left_behind_ends_before_its_run_is_done_again(shop: Site) -> None:
+    (shop.folder / "long.toml").write_text(LONG_STUDY)
+    with shop.start("study.run", "./long.toml", until="run long") as process:
+        (left,) = wait_for_containers()
+        for each in reversed(family(process.pid)):
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)
+    assert containers() == [left]
+    with shop.start("study.run", "./long.toml", until="run long") as process:
+        assert len(wait_for_containers(left)) == 1
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert containers() == []
+    row = json.loads(shop.inv("study.status", "./long.toml", "--json").stdout)
+    assert row["totals"]["to do"] == 1
 
 
 @pytest.mark.full  # the gate refutes one in images-trust

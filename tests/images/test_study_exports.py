@@ -266,6 +266,26 @@ def test_jube_reports_a_run_without_a_result(exporter: Exporter, suites: Path) -
     assert "|  measure |   2 |    0 |    0 |     2 |    0 |" in done.stdout
 
 
+def test_suites_find_files_that_a_study_names_below_its_folder(
+    exporter: Exporter, suites: Path, reframe: Callable[..., tuple[int, list[dict[str, Any]]]]
+) -> None:
+    (exporter.folder / "trial.toml").write_text(
+        STUDY.replace('["fp32", "bf16"]', '"fp32"\nmeter = "replay:trace.json"')
+    )
+    samples = [{"at": second, "watts": [50.0]} for second in range(600)]
+    trace = {"scope": "package", "devices": ["cpu"], "update_period": 1.0, "samples": samples}
+    (exporter.folder / "trace.json").write_text(json.dumps(trace))
+    exporter.export("reframe")
+    code, cases = reframe()
+    assert code == 0, cases
+    exporter.call("jube", "run", exporter.export("jube") / "trial.yaml")
+    results = [
+        *(exporter.folder / "reframe-runs/output").rglob("result.json"),
+        *exporter.folder.rglob("jube-*/**/result.json"),
+    ]
+    assert [json.loads(path.read_text())["provenance"]["simulated"] for path in results] == [True, True]
+
+
 # Scripts
 
 

@@ -18,8 +18,8 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
-from sifmark.results.finished import is_finished
 from sifmark.results.load import problems_of
+from sifmark.studies.running.outcome import outcome_of
 from sifmark.studies.schedulers.records import element_record, jobs_folder, submissions, write_submission
 from sifmark.studies.schedulers.states import JobState, job_states, merge
 from sifmark.studies.schedulers.submit import SubmittedArray, submit_runs
@@ -37,6 +37,7 @@ value = lambda name, default: words[words.index(name) + 1] if name in words else
 output = pathlib.Path(value("--output", ""))
 def write(state):
     document = pathlib.Path({str(EXAMPLE)!r}).read_text().replace('"state": "completed"', f'"state": "{{state}}"', 1)
+    document = document.replace('"training.json"', json.dumps(str(output)))
     output.with_suffix(".draft").write_text(document)
     output.with_suffix(".draft").rename(output)
 def stop(*_):
@@ -405,7 +406,7 @@ def test_runs_of_an_image_leave_results_on_one_node_and_on_two(with_image: Clust
     assert len(submitted) == 2
     states = with_image.waits()
     assert [state.state for state in states] == [RunState.DONE] * 2, [logs(each) for each in submitted]
-    assert all(is_finished(planned.result) for planned in both.runs)
+    assert all(outcome_of(planned).state is RunState.DONE for planned in both.runs)
     results = [json.loads(planned.result.read_text()) for planned in both.runs]
     assert [result["accelerator"]["count"] for result in results] == [1, 2]
     assert all(result["provenance"]["image"]["file"]["identity"].startswith("sha256:") for result in results)
@@ -425,7 +426,7 @@ def test_the_page_shows_what_its_commands_print_on_a_cluster(with_image: Cluster
     (state,) = with_image.waits()
     assert state.state is RunState.DONE, state
     (result,) = (with_image.results / "here").glob("*.json")
-    assert is_finished(result)
+    assert problems_of(result) == [] and json.loads(result.read_text())["status"]["state"] == "completed"
 
 
 def fail_node(here: Cluster) -> str:

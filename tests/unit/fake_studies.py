@@ -1,17 +1,21 @@
 """Plans of studies by hand, and an image that is a real process: it writes what its arguments say, at once or later."""
 
 import json
+import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from unit.fakes import FakeEngine, sha256
 
+from entrypoints.rules.rule import RULES
 from sifmark.core import paths
 from sifmark.core.settings import Settings, load_settings
 from sifmark.core.signals import unwind_on_signals
+from sifmark.results.rules import violations_of
 from sifmark.studies.running.estimates import Estimates
 from sifmark.studies.running.here import make_ready
 from sifmark.studies.running.runner import Progress, StudyRunner
@@ -19,6 +23,7 @@ from sifmark.studies.running.shares import Shares
 from sifmark.studies.study import Group, PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
 
 EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+COMMANDS = "command-is-what-was-configured"  # a rule of results
 # Word by word: --seconds, --state, --without (a result), --broken, --code, and those that every run has. A batch of 98
 # does not fit into memory, and one of 99 crashes.
 IMAGE = """
@@ -41,6 +46,7 @@ with open(os.path.join(sys.argv[1], ("training" if state == "completed" else "ou
 if state not in ("completed", "out_of_memory"):
     document["status"]["message"] = "stopped by SIGTERM" if orders else "no more"
 document["status"].update(state=state, exit_code=code)
+document["provenance"]["command"], document["site"] = words, options["site"]
 if "broken" in options:
     del document["status"]
 if "without" not in options:
@@ -66,6 +72,26 @@ class ScriptEngine(FakeEngine):
     def command(self, address: str, verb: str, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
         self.commands.append((address, verb, arguments, options))
         return [sys.executable, "-S", "-c", IMAGE, str(EXAMPLES), *arguments]
+
+
+def take_any_command() -> None:
+    """Take results whose command is not what was configured: the images here write copies of examples."""
+    violations_of()  # registers the rules
+    RULES.pop(COMMANDS, None)
+
+
+def example(name: str) -> dict[str, Any]:
+    """Return an example of a result."""
+    return dict(json.loads((EXAMPLES / f"{name}.json").read_text()))
+
+
+def put(name: str, planned: PlannedRun, **status: object) -> None:
+    """Write an example as the result of a run; whoever reads it takes any command."""
+    document = example(name)
+    document["provenance"]["command"], document["site"] = planned.arguments, planned.run.system
+    document["status"] |= status
+    planned.result.parent.mkdir(parents=True, exist_ok=True)
+    planned.result.write_text(json.dumps(document))
 
 
 def run_of(name: str = "here", *arguments: str, repeat: int = 1, devices: int = 1, **cell: Scalar) -> Run:
@@ -96,7 +122,7 @@ def plan_of(folder: Path, *runs: Run, systems: Sequence[System] = (), **fields: 
 
 def _planned(run: Run, results: Path, image: str, **fields: Any) -> PlannedRun:
     key = run.key(image)
-    defaults: dict[str, Any] = {"state": RunState.TO_DO, "reason": ""}
+    defaults: dict[str, Any] = {"state": RunState.TO_DO, "reason": "", "image": image}
     return PlannedRun(run, key, results / run.system / f"{key}.json", **(defaults | fields))
 
 
@@ -126,6 +152,16 @@ def long_plan(folder: Path, seconds: str, count: int) -> StudyPlan:
     return plan_of(folder, *(run_of("here", "--seconds", seconds, batch_size=size) for size in range(count)))
 
 
+def wait_for_opened(file: Path) -> None:
+    """Wait until another process, a shell that opens it as descriptor 9, has a file open."""
+    state, own = file.stat(), str(os.getpid())
+    while True:  # a test that waits for ever is stopped by whoever runs the tests
+        for link in Path("/proc").glob("[0-9]*/fd/9"):
+            with suppress(OSError):
+                if link.parts[2] != own and os.path.samestat(link.stat(), state):
+                    return
+
+
 def state_in(result: Path) -> str:
     """Return the state that a result says."""
     return str(json.loads(result.read_text())["status"]["state"])
@@ -133,4 +169,5 @@ def state_in(result: Path) -> str:
 
 if __name__ == "__main__":
     unwind_on_signals()
+    take_any_command()
     do_all(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), load_settings())

@@ -218,6 +218,12 @@ class FakeEngine:
     def env_flags(self, variable: str) -> list[str]:
         return [f"--env={variable}"]
 
+    def name_flags(self, name: str) -> list[str]:
+        return []
+
+    def end_run(self, name: str) -> None:
+        """Do nothing: nothing runs."""
+
     def isolation_flags(self, network: bool) -> list[str]:
         return ["--isolated", "--with-network"] if network else ["--isolated"]
 

@@ -23,12 +23,13 @@ def show(
 def validate(
     paths: Results,
     finished: Annotated[bool, Option("Fail also unless each run completed or ran out of memory.")] = False,
+    run: Annotated[str, Option("Fail also for results of other runs of a study than that with this key.", "KEY")] = "",
     format_: Format = "table",
 ) -> None:
     """Check results against the schema that they name."""
     from sifmark.commands.results.validate import validate_results
 
-    validate_results(paths, format_, finished)
+    validate_results(paths, format_, finished, run)
 
 
 @command("results.sign", example="results.sign results/ --key site.pem")

@@ -7,18 +7,21 @@ from sifmark.commands.answers import Table, answer
 from sifmark.core.console import is_quiet, output, paint, printable, status
 from sifmark.core.errors import SifmarkError
 from sifmark.results.finished import unfinished_reason
+from sifmark.results.identity import RunIdentity, identity_of
 from sifmark.results.load import LoadedResult, load_all
 
 Problems = dict[str, list[str]]  # by file
 
 
-def validate_results(paths: Iterable[str], form: str, finished: bool = False) -> None:
+def validate_results(paths: Iterable[str], form: str, finished: bool = False, key: str = "") -> None:
     """Print for each file whether it is valid, and with `finished` whether its runs need not be repeated.
+
+    With `key`, results of other runs of a study are not valid.
 
     Raises SifmarkError if one is not, UsageError if there is none.
     """
     problems = {
-        file: [problem for result in results for problem in _problems(result, finished)]
+        file: [problem for result in results for problem in _problems(result, finished, key)]
         for file, results in groupby(load_all(paths), key=lambda result: result.file)
     }
     documents = [{"file": file, "valid": not texts, "problems": texts} for file, texts in problems.items()]
@@ -30,10 +33,14 @@ def validate_results(paths: Iterable[str], form: str, finished: bool = False) ->
     status(f"{len(problems)} valid")
 
 
-def _problems(result: LoadedResult, finished: bool) -> Iterator[str]:
+def _problems(result: LoadedResult, finished: bool, key: str) -> Iterator[str]:
     yield from result.problems
-    if finished and not result.problems and (reason := unfinished_reason(result)):
+    if result.problems:
+        return
+    if finished and (reason := unfinished_reason(result)):
         yield reason
+    if key and (difference := identity_of(result.document).difference(RunIdentity("", "", "", key))):
+        yield f"belongs to another run: {difference}"
 
 
 def _show(problems: Problems) -> None:

@@ -70,6 +70,7 @@ def _document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]:
                 "cell": dict(cell.cell),
                 "states": {state.value: count for state, count in cell.counts.items()},
                 "reason": cell.reason or None,
+                "largest_batches": cell.largest_batches,
                 "results": [str(planned.result) for planned in cell.runs if planned.state is RunState.DONE],
             }
             for cell in cells

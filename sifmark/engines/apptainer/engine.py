@@ -146,6 +146,13 @@ class Apptainer:
         """Return nothing: Apptainer shows a run all variables anyway."""
         return []
 
+    def name_flags(self, name: str) -> list[str]:  # noqa: ARG002 - for every name
+        """Return nothing: a run is a process that ends with its parent."""
+        return []
+
+    def end_run(self, name: str) -> None:
+        """Do nothing: see `name_flags`."""
+
     def isolation_flags(self, network: bool) -> list[str]:
         """Return the options that keep everything of the user out, except for the selection of devices."""
         selection = [word for name, value in device_selection().items() for word in ("--env", f"{name}={value}")]

@@ -4,6 +4,7 @@ import io
 import os
 import re
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _FIRST_ANSWER_LIMIT = 20  # seconds
+_REMOVAL_LIMIT = 20.0  # seconds for a container to go
 _SETUP_REMEDY = "start one: ci/setup/docker; or name yours: export DOCKER_HOST=unix:///PATH"
 
 
@@ -127,6 +129,22 @@ class DockerDaemon:
                     self.sdk.images.remove(identifier)
                 except APIError:  # a container needs it
                     return
+
+    def remove_container(self, name: str) -> None:
+        """Kill and remove a container, and wait until its name is free. Raises DockerError if it stays."""
+        from docker.errors import APIError, NotFound
+
+        until = time.monotonic() + _REMOVAL_LIMIT
+        with translated_errors():
+            while True:
+                try:
+                    self.sdk.containers.get(name).remove(force=True)
+                except NotFound:
+                    return
+                except APIError:  # the engine is removing it already
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(_REMOVAL_LIMIT / 100)
 
     def load(self, archive: Path) -> None:
         """Load images from an archive. Raises DockerError."""

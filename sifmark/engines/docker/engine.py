@@ -202,6 +202,14 @@ class Docker:
         """Return the option that lets Docker take the value from its own environment."""
         return [f"--env={variable}"]
 
+    def name_flags(self, name: str) -> list[str]:
+        """Return the option that names a container: the engine runs it, even if the `docker` command is killed."""
+        return [f"--name={name}"]
+
+    def end_run(self, name: str) -> None:
+        """Remove the container of this name, whatever it does."""
+        self.daemon.remove_container(name)
+
     def isolation_flags(self, network: bool) -> list[str]:
         """Return the options for a user whom the image does not know, without privileges.
 

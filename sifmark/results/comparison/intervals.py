@@ -8,16 +8,15 @@ the same conclusion.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from statistics import NormalDist, fmean
+from statistics import fmean
+
+from sifmark.results.comparison import student
 
 CONFIDENCE = 0.95
 FEWEST_REPEATS = 3  # repeats on each side that an interval needs
-NORMAL_FROM = 1000  # degrees of freedom from which Student's distribution is replaced by the normal one
 _LARGEST_LOG = 700.0  # the natural logarithm of about the largest floating-point number
-_STRIPS = 200  # of Simpson's rule: with these the quantile is right to eight digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def mean(values: Sequence[float], missing_reason: str | None = None) -> Mean:
     value = values[0] if min(values) == max(values) else scale(centre)  # equal ones exactly, without rounding
     if count < FEWEST_REPEATS:
         return Mean(count, value, reason=_too_few(count), geometric=geometric)
-    half = student_quantile(count - 1) * math.sqrt(variance(numbers) / count)
+    half = standard_errors(count - 1) * math.sqrt(variance(numbers) / count)
     return Mean(count, value, scale(centre - half), scale(centre + half), geometric=geometric)
 
 
@@ -89,26 +88,6 @@ def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
     return Ratio(math.exp(centre), math.exp(centre - half), _exponential(centre + half))
 
 
-@cache
-def student_quantile(freedom: float) -> float:
-    """Return the two-sided quantile of Student's distribution at `CONFIDENCE` for these degrees of freedom."""
-    start = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-    if freedom >= NORMAL_FROM:
-        return start
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
-
-    def density(x: float) -> float:
-        return scale * float((1 + x * x / freedom) ** (-(freedom + 1) / 2))
-
-    quantile = start
-    for _ in range(50):  # Newton's method from the left of a concave function: it rises and never overshoots
-        step = (CONFIDENCE / 2 - _integral(density, quantile)) / density(quantile)
-        quantile += step
-        if abs(step) < 1e-10:
-            break
-    return quantile
-
-
 def welch(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
     """Return the standard error of the difference of two means, and its degrees of freedom; 1 of them without any."""
     parts = [(variance(values) / len(values), len(values) - 1) for values in (above, below)]
@@ -119,20 +98,19 @@ def welch(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]
     return math.sqrt(total), 1 / sum((part / total) ** 2 / count for part, count in parts)
 
 
+def standard_errors(freedom: float) -> float:
+    """Return half the width of an interval in standard errors. Degrees of freedom are rounded down, which widens it."""
+    return student.quantile(1 - CONFIDENCE, max(1.0, math.floor(freedom * 10) / 10))
+
+
 def _half_width(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return half the interval of the difference of two means. Degrees of freedom are rounded down, which widens it."""
+    """Return half the interval of the difference of two means."""
     error, freedom = welch(above, below)
-    return student_quantile(max(1.0, math.floor(freedom * 10) / 10)) * error
+    return standard_errors(freedom) * error
 
 
 def _exponential(logarithm: float) -> float:
     return math.exp(min(logarithm, _LARGEST_LOG))
-
-
-def _integral(density: Callable[[float], float], upper: float) -> float:
-    width = upper / _STRIPS
-    inner = sum((4 if index % 2 else 2) * density(index * width) for index in range(1, _STRIPS))
-    return (density(0) + inner + density(upper)) * width / 3
 
 
 def variance(values: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tomlkit
@@ -45,7 +45,7 @@ def study_on_nodes(study: str, nodes: Sequence[str], common: NodeSystem) -> str:
     if not (common.image or base.get("image")):
         raise UsageError(f"{study} names no image", "name it: --image cuda", code="argument-missing")
     for table in variants:
-        table["system"] = _systems(table["system"][0], nodes, NodeSystem("", 0, common.partition, common.extra))
+        table["system"] = _systems(table["system"][0], nodes, replace(common, image=""))
     for group in document.get("run", ()):
         group.pop("systems", None)
     document.pop("system", None)

@@ -97,7 +97,7 @@ class NodeTest:
     label: str
     fields: dict[str, Any]
     rows: dict[str, list[RepeatGroup]] = field(default_factory=lambda: defaultdict(list))
-    baseline: list[RepeatGroup] = field(default_factory=list)
+    baseline: list[tuple[str, RepeatGroup]] = field(default_factory=list)  # each with its node
 
     def values(self, measure: str) -> dict[str, list[float]]:
         """Return what the repeats of each node measured, without nodes that measured nothing."""
@@ -147,7 +147,7 @@ def screen_nodes(comparison: Comparison, expected: Sequence[str], limits: Limits
         | set(expected)
     )
     failures, of_tests = _failures(tests, [(namer.name(each.result.fields), each) for each in failed], nodes)
-    notes = [*of_tests, *_variants(tests), *_small_fleets(tests)]
+    notes = [*of_tests, *_variants(tests), *_small_fleets(tests), *_small_baselines(tests)]
     if spread:
         notes.append(f"{sum(len(row.observations) for row in spread)} results of several nodes are of no single node")
     pairs = [(test, measure) for test in tests for measure in MEASURES if _is_judged(test, measure)]
@@ -195,7 +195,7 @@ def _tests(rows: Sequence[RepeatGroup], namer: _NodeNamer) -> list[NodeTest]:
         key = row.observations[0].group, frozenset(fields.items())
         test = tests.setdefault(key, NodeTest(_label(row), fields))
         if row.side == "against":
-            test.baseline.append(row)
+            test.baseline.append((namer.name(row.fields), row))
         else:
             test.label = _label(row)  # a kept baseline does not have the workload's name
             test.rows[namer.name(row.fields)].append(row)
@@ -244,7 +244,7 @@ def _reason(excluded: Excluded) -> str:
 
 def _is_judged(test: NodeTest, measure: NodeMeasure) -> bool:
     count = len(test.values(measure.name))
-    return count >= FEWEST or (count > 0 and len(_baseline_sample(test, measure)) >= FEWEST_REPEATS)
+    return count >= FEWEST or any(_baseline_sample(test, measure, node) for node in test.values(measure.name))
 
 
 def _outliers(test: NodeTest, measure: NodeMeasure, level: float, least: float) -> Iterator[Outlier]:
@@ -256,11 +256,10 @@ def _outliers(test: NodeTest, measure: NodeMeasure, level: float, least: float) 
         for each in deviating(scaled, level):
             place = _Place(scaled[each.member], usual, each.tail, relative, FLEET)
             yield from _outlier(test, measure, each.member, place, least)
-    sample = _baseline_sample(test, measure, relative)
-    if len(sample) >= FEWEST_REPEATS:
-        for node, value in scaled.items():
-            if (tail := tail_of(value, sample)) < level / len(scaled):
-                yield from _outlier(test, measure, node, _Place(value, fmean(sample), tail, relative, BASELINE), least)
+    for node, value in scaled.items():
+        sample = _baseline_sample(test, measure, node, relative)
+        if sample and (tail := tail_of(value, sample)) < level / len(scaled):
+            yield from _outlier(test, measure, node, _Place(value, fmean(sample), tail, relative, BASELINE), least)
 
 
 class _Place(NamedTuple):
@@ -289,15 +288,21 @@ def _centre(values: Sequence[float], relative: bool) -> float:
     return fmean(map(log, values)) if relative else fmean(values)
 
 
-def _baseline_sample(test: NodeTest, measure: NodeMeasure, relative: bool = False) -> list[float]:
-    """Return what a node is compared with: a value for each node of the baseline, or each repeat of a few nodes."""
+def _baseline_sample(test: NodeTest, measure: NodeMeasure, node: str, relative: bool = False) -> list[float]:
+    """Return what a node is compared with: a value for each host of the baseline, or its own earlier repeats.
+
+    Repeats of one host say how much that host varies, but not how much hosts differ: of a baseline of too few hosts, a
+    node is compared with its own values. Empty if the baseline does not say how much to expect.
+    """
     by_host: dict[Any, list[float]] = defaultdict(list)
-    for row in test.baseline:
-        by_host[row.fields.get(HOST)] += [value for value in row.values(measure.name) if value > 0 or not relative]
-    measured = [numbers for numbers in by_host.values() if numbers]
-    if len(measured) >= FEWEST_REPEATS:
-        return [_centre(numbers, relative) for numbers in measured]
-    return [_centre([value], relative) for numbers in measured for value in numbers]
+    own: list[float] = []
+    for name, row in test.baseline:
+        values = [value for value in row.values(measure.name) if value > 0 or not relative]
+        by_host[row.fields.get(HOST)] += values
+        own += values if name == node else ()
+    hosts = [_centre(numbers, relative) for numbers in by_host.values() if numbers]
+    sample = hosts if len(hosts) >= FEWEST_REPEATS else [_centre([value], relative) for value in own]
+    return sample if len(sample) >= FEWEST_REPEATS else []
 
 
 def _oddities(tests: Sequence[NodeTest]) -> Iterator[Oddity]:
@@ -339,3 +344,16 @@ def _small_fleets(tests: Sequence[NodeTest]) -> Iterator[str]:
         if len(test.rows) < FEWEST:
             baseline = "the baseline alone" if test.baseline else "nothing: give a baseline"
             yield f"{test.label}: {len(test.rows)} nodes where {FEWEST} are needed; compared with {baseline}"
+
+
+def _small_baselines(tests: Sequence[NodeTest]) -> Iterator[str]:
+    """Yield which nodes a baseline of too few hosts says nothing of."""
+    for test in tests:
+        hosts = {row.fields.get(HOST) for _, row in test.baseline}
+        repeats = Counter(name for name, row in test.baseline for _ in row.observations)
+        unjudged = sorted(node for node in test.rows if repeats[node] < FEWEST_REPEATS)
+        if test.baseline and len(hosts) < FEWEST_REPEATS and unjudged:
+            yield (
+                f"{test.label}: the baseline has {len(hosts)} hosts where {FEWEST_REPEATS} are needed to know how much "
+                f"hosts differ, and fewer than {FEWEST_REPEATS} repeats of {', '.join(unjudged)}: not compared with it"
+            )

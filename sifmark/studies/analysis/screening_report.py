@@ -21,8 +21,8 @@ def report_lines(screening: Screening, style: TableStyle) -> Iterator[str]:
     nodes, limits = len(screening.nodes), screening.limits
     yield style.line(f"{nodes} nodes, compared by {screening.judged} measures of their tests")
     yield style.line(
-        f"a healthy fleet has an outlier in {limits.level:.3g} of all screenings; differences below {limits.least:.3g} "
-        "are not named"
+        f"a healthy fleet has an outlier in {100 * limits.level:.3g} % of all screenings; differences below "
+        f"{100 * limits.least:.3g} % are not named"
     )
     if screening.failures:
         yield from _titled("failed, or no result", [("node", "test", "reason"), *screening.failures], style)

@@ -18,8 +18,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import compact_json
 from sifmark.core.settings import Settings
 from sifmark.engines import ImageInspection
-from sifmark.engines.locate import engine_for, locate, locate_recipe
-from sifmark.recipes.recipe import recipe_names
+from sifmark.engines.locate import engine_for, locate_any
 from sifmark.results.archive import SUFFIX, Member, is_archive, is_name, write_archive
 from sifmark.results.envelope import SUFFIX as ENVELOPE
 from sifmark.results.load import load_file
@@ -141,7 +140,7 @@ def _local_images(study: Study, images: Iterable[Claims], settings: Settings) ->
     for name in names:
         with suppress(SifmarkError):
             engine = engine_for(name, settings)
-            address = locate_recipe(name, engine) if name in recipe_names() else locate(name, engine)
+            address = locate_any(name, engine)
             inspection = engine.inspect(address)
             local.setdefault(inspection.identity(), inspection)
     return local

@@ -8,6 +8,7 @@ from pathlib import Path
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.core.settings import Settings
+from sifmark.engines.binds import with_absolute_paths
 from sifmark.studies.exports.batch import batch_files
 from sifmark.studies.exports.exported import ExportedFile, by_system
 from sifmark.studies.exports.jube import jube_files
@@ -28,6 +29,15 @@ class Export:
     place: Path
     settings: Settings
 
+    @property
+    def elsewhere(self) -> "Export":
+        """The same for programs that start each run in a folder of its own: paths in arguments are absolute."""
+        runs = tuple(
+            replace(each, run=replace(each.run, arguments=with_absolute_paths(each.run.arguments)))
+            for each in self.plan.runs
+        )
+        return replace(self, plan=replace(self.plan, runs=runs))
+
     def options(self) -> dict[str, JobOptions]:
         """Return the options of jobs by system."""
         return {
@@ -44,6 +54,7 @@ class Export:
 
 
 def _reframe(export: Export) -> Iterable[ExportedFile]:
+    export = export.elsewhere
     options = export.options()
     systems = {system.name: system for system in export.plan.study.systems}
     images = {
@@ -56,11 +67,12 @@ def _reframe(export: Export) -> Iterable[ExportedFile]:
 
 
 def _jube(export: Export) -> Iterable[ExportedFile]:
+    export = export.elsewhere
     return jube_files(export.plan, export.options(), export.seconds())
 
 
 def _shell(export: Export) -> Iterable[ExportedFile]:
-    return shell_files(export.plan)
+    return shell_files(export.plan, Path.cwd())
 
 
 def _batch(scheduler: str, export: Export) -> Iterable[ExportedFile]:

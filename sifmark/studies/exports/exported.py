@@ -1,11 +1,9 @@
 """What the exports of a study share: the files that they are, and how runs are named in them."""
 
-import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from sifmark.studies.schedulers.jobs import StartedImage
 from sifmark.studies.study import PlannedRun, Run, Scalar, StudyPlan
 
 
@@ -58,15 +56,3 @@ def heading(plan: StudyPlan, program: str) -> list[str]:
     variant = f", variant {study.variant}" if study.variant else ""
     title = " ".join(study.title.split())
     return [f"Study {study.name}{variant}: {title}", f"{count} runs for {program}, written by sifmark study.export."]
-
-
-def start_lines(image: StartedImage) -> Iterator[str]:
-    """Yield the lines of a script that come before an image is started by plain Apptainer with `"${flags[@]}"`."""
-    if image.binds:
-        paths = shlex.quote(",".join(image.binds))
-        yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
-    if image.device_files:
-        flags = shlex.join(image.device_flags) if image.device_flags else '--bind "$file"'
-        first = " && break" if image.device_flags else ""
-        yield "flags=()"
-        yield f'for file in {" ".join(image.device_files)}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'

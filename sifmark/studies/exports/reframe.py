@@ -8,8 +8,9 @@ from typing import Any
 
 from sifmark.core import paths
 from sifmark.studies.exports.earlier import ReferenceValue, references
-from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of, start_lines
+from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
 from sifmark.studies.schedulers.jobs import StartedImage
+from sifmark.studies.schedulers.plain import facts_line, start_lines, start_options
 from sifmark.studies.study import PlannedRun, StudyPlan
 
 _SCHEMA = "result-1.1.json"
@@ -191,13 +192,12 @@ def _run(
 
 
 def _image(image: StartedImage) -> dict[str, Any]:
-    options = [shlex.join(image.flags)] if image.flags else []
     return {
         "image": str(image.path),
         "state": image.state,
-        "options": [*options, '"${flags[@]}"'] if image.device_files else options,
+        "options": start_options(image),
         "before": list(start_lines(image)),
-        "facts": f"export SIFMARK_IMAGE={shlex.quote(image.facts)}",
+        "facts": facts_line(image),
     }
 
 

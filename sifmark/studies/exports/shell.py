@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 from sifmark.core.console import printable
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
@@ -16,11 +17,12 @@ _HEAD = """\
 
 set -euo pipefail
 sifmark=${{SIFMARK:-sifmark}}
-results=${{SIFMARK_RESULTS:-{results}}}
+results=$(realpath --canonicalize-missing -- "${{SIFMARK_RESULTS:-{results}}}")
 read -ra launch <<<"${{LAUNCH:-srun --ntasks-per-node=1 --nodes}}" # the number of nodes follows
 binds=${{APPTAINER_BIND:-}}
 systems=("$@")
 count=0 failed=0
+cd -- {folder} # from which the study names images and data
 
 wanted() {{ # SYSTEM
   local name
@@ -31,8 +33,17 @@ wanted() {{ # SYSTEM
   return 1
 }}
 
-valid() {{ # RESULT
-  [ -e "$1" ] && "$sifmark" results.validate --quiet "$1" >/dev/null 2>&1
+valid() {{ # KEY RESULT
+  [ -e "$2" ] && "$sifmark" results.validate --quiet --run "$1" "$2" >/dev/null 2>&1
+}}
+
+lock() {{ # FILE, by descriptor 9; 75 if another process holds it
+  command -v flock >/dev/null || return 0
+  # Whoever ends a run removes the file: the lock of one that is gone excludes nobody.
+  until [ "$1" -ef /dev/fd/9 ]; do
+    exec 9>>"$1" || return 1
+    flock --wait 5 9 || return 75
+  done
 }}
 
 run() {{ # SYSTEM NODES KEY IMAGE ARGUMENTS...
@@ -42,20 +53,21 @@ run() {{ # SYSTEM NODES KEY IMAGE ARGUMENTS...
   shift 4
   wanted "$system" || return 0
   count=$((count + 1))
-  if valid "$result"; then return 0; fi
+  if valid "$key" "$result"; then return 0; fi
   if ((nodes > 1)); then start=("${{launch[@]}}" "$nodes"); fi
   mkdir -p "$folder/logs"
   printf '%s %s: %s\\n' "$system" "$key" "$*" >&2
   (
     # Another process may be at this run; study.run holds the same lock.
-    if command -v flock >/dev/null; then flock --wait 5 9 || exit 75; fi
+    lock "$folder/.$key.lock" || exit
+    if valid "$key" "$result"; then exit 0; fi
     "${{start[@]}}" "$sifmark" run "$image" -- "$@" --site "$system" --output "$result" >"$log" 2>&1 9>&-
-  ) 9>"$folder/.$key.lock" || code=$?
+  ) || code=$?
   if ((code == 75)); then
     printf '%s %s: in progress elsewhere\\n' "$system" "$key" >&2
     return 0
   fi
-  if valid "$result"; then return 0; fi # also of a run that did not complete, such as one out of memory
+  if valid "$key" "$result"; then return 0; fi # also of a run that did not complete, such as one out of memory
   failed=$((failed + 1))
   printf '%s %s: failed; see %s\\n' "$system" "$key" "$log" >&2
 }}
@@ -67,11 +79,13 @@ printf '%s runs, %s failed\\n' "$count" "$failed" >&2
 """
 
 
-def shell_files(plan: StudyPlan) -> tuple[ExportedFile, ...]:
-    """Return the script."""
+def shell_files(plan: StudyPlan, folder: Path) -> tuple[ExportedFile, ...]:
+    """Return the script, which can be started anywhere. Relative paths of the study are in `folder`."""
     name = f"{plan.study.name}.sh"
     lines = "\n".join(f"# {line}" for line in heading(plan, "bash"))
-    head = _HEAD.format(heading=lines, name=name, results=shlex.quote(str(plan.folder)))
+    head = _HEAD.format(
+        heading=lines, name=name, results=shlex.quote(str(folder / plan.folder)), folder=shlex.quote(str(folder))
+    )
     return (ExportedFile(name, head + "\n".join(_body(plan)) + "\n" + _END, executable=True),)
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from sifmark.results.comparison.intervals import Ratio, student_quantile, variance, welch
+from sifmark.results.comparison.intervals import Ratio, standard_errors, variance, welch
 from sifmark.results.comparison.student import two_sided_tail
 
 ENOUGH_FOR_WELCH = 5  # numbers on each side
@@ -30,7 +30,7 @@ def change_of(before: Sequence[float], after: Sequence[float]) -> Ratio:
         return Ratio(
             math.exp(difference), reason=f"{len(before) + len(after)} numbers where {FEWEST_TOGETHER} are needed"
         )
-    half = max(error * student_quantile(math.floor(freedom * 10) / 10) for error, freedom in _tests(before, after))
+    half = max(error * standard_errors(freedom) for error, freedom in _tests(before, after))
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half))
 
 

@@ -3,17 +3,19 @@
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
+from sifmark.core.files import sha256_bytes
 from sifmark.core.permissions import file_state
 from sifmark.core.process import start_apart
 from sifmark.core.settings import Settings
-from sifmark.engines.binds import OUTPUT_OPTION, Bind
+from sifmark.engines import Engine
+from sifmark.engines.binds import Bind
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
 from sifmark.studies.running import attendant, failures
@@ -22,7 +24,6 @@ from sifmark.studies.running.places import log_of, require_space
 from sifmark.studies.running.shares import Share
 from sifmark.studies.study import PlannedRun, RunState, System
 
-SITE_OPTION = "--site"
 _TAIL = 4096  # bytes of a log that are looked at for its last line
 
 
@@ -76,8 +77,9 @@ def execute(
         return begin.failed(error.cause, None)
     ready.image.require_unchanged()
     environment = {**ready.image.variables, **share.environment}
-    code = _attend(argv, share, log_of(planned), environment, locks, processes)
-    outcome = outcome_of(planned.result)
+    with _without_leftovers(ready.image.engine, name_of(planned)):
+        code = _attend(argv, share, log_of(planned), environment, locks, processes)
+    outcome = outcome_of(planned)
     if outcome.document:
         if ready.settings.results_key is not None:
             sign_results(planned.result, ready.settings.results_key)
@@ -91,22 +93,27 @@ def execute(
     return begin.failed(f"exit code {code}: {last_line(log_of(planned)) or 'it printed nothing'}", code)
 
 
+def name_of(planned: PlannedRun) -> str:
+    """Return the name of a run among those of its engine: the same one whenever it is done, in the same folder."""
+    return f"sifmark-{planned.key}-{sha256_bytes(str(planned.result.absolute()).encode())[7:15]}"
+
+
 def run_argv(planned: PlannedRun, ready: ReadySystem, variables: Sequence[str] = ()) -> list[str]:
     """Return the argv of a run's image, which gets these variables of its environment.
 
     Raises UsageError for paths that cannot be shown to it.
     """
-    image, result = ready.image, planned.result.absolute()
+    image = ready.image
     binds = [Bind(Path(path).absolute()) for path in ready.system.bind]
     for bind in binds:
         if not bind.path.exists():
             cause = f"bind {bind.path} of system {ready.system.name}: no such file or folder on this host"
             raise UsageError(cause, "correct it in the study file", code="file-missing")
-    binds.append(Bind(result.parent, writable=True))
+    binds.append(Bind(planned.result.absolute().parent, writable=True))
     options = run_options(image.engine, image.address, planned.run.arguments, binds)
+    options += image.engine.name_flags(name_of(planned))
     options += [word for name in variables for word in image.engine.env_flags(name)]
-    own = (SITE_OPTION, planned.run.system, OUTPUT_OPTION, str(result))
-    return image.command([*planned.run.arguments, *own], options)
+    return image.command(planned.arguments, options)
 
 
 def last_line(log: Path) -> str:
@@ -138,6 +145,16 @@ def _attend(
         processes.remove(process)
         if process.stdin is not None:
             process.stdin.close()
+
+
+@contextmanager
+def _without_leftovers(engine: Engine, name: str) -> Iterator[None]:
+    """End what a killed study left of a run, and afterwards what a killed attendant left of it."""
+    engine.end_run(name)
+    try:
+        yield
+    finally:
+        engine.end_run(name)
 
 
 class _Begin:

@@ -4,13 +4,12 @@ import json
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import count
 from pathlib import Path
 
 from sifmark.core.files import write_json
+from sifmark.studies.folder import put_away
 
-# Folders beside the results of a system. Names with a dot are none of results to those who read a folder of them.
-_FAILURES, _EARLIER = ".failures", ".earlier"
+_FAILURES = ".failures"  # a folder beside the results of a system, which those who read a folder of them leave out
 NO_RESULT = "no_result"  # the kind of such failures, beside the states of results
 
 
@@ -50,10 +49,7 @@ def clear(result: Path) -> None:
     with suppress(FileNotFoundError):
         failure_file(result).unlink()
     if result.exists():
-        earlier = result.parent / _EARLIER
-        earlier.mkdir(exist_ok=True)
-        names = (earlier / f"{result.stem}-{number}.json" for number in count(1))
-        result.rename(next(name for name in names if not name.exists()))
+        put_away(result)
 
 
 def _read_all(folder: Path) -> Iterator[tuple[str, RunFailure]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
+from sifmark.engines import CheckFailed
 from sifmark.engines.locate import has_device
 from sifmark.engines.start import check_image, find
 from sifmark.studies.running.execute import ReadySystem
@@ -47,7 +48,12 @@ def make_ready(
     """Look at the images of the systems that runs are on. Raises SifmarkError for one that cannot run here."""
     names = dict.fromkeys(planned.run.system for planned in runs)
     systems = {system.name: system for system in plan.study.systems}
-    return {name: _make_ready(systems[name], settings, jobs) for name in names}
+    ready = {name: _make_ready(systems[name], settings, jobs) for name in names}
+    for name, (system, _) in ready.items():
+        if system.image.facts["identity"] != plan.images[name]:
+            cause = f"the image of system {name} was replaced while the study was planned"
+            raise CheckFailed(cause, "run the study again if that was you", code="image-altered")
+    return ready
 
 
 def _make_ready(system: System, settings: Settings, jobs: int) -> tuple[ReadySystem, Machine]:

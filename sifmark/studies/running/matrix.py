@@ -35,8 +35,18 @@ class MatrixCell:
         return failed[0] if failed else next((planned.reason for planned in self.runs if planned.reason), "")
 
     @property
+    def largest_batches(self) -> list[int]:
+        """The sizes that repeats which searched for the largest came to, in their order."""
+        return sorted({each.batch_size for each in self.runs if each.batch_size and each.state is RunState.DONE})
+
+    @property
+    def _largest(self) -> str:
+        sizes = self.largest_batches
+        return f" max={'..'.join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))}" if sizes else ""
+
+    @property
     def text(self) -> str:
-        """The cell in a few characters: `3/3`, `OOM`, `time`, `failed(crashed)`, `1/3 running`, `queued`, `-`."""
+        """The cell in a few characters: `3/3`, `3/3 max=64`, `OOM`, `time`, `failed(crashed)`, `1/3 running`, `-`."""
         counts = self.counts
         fraction = f"{counts[RunState.DONE]}/{len(self.runs)}"
         some = f"{fraction} " if counts[RunState.DONE] else ""
@@ -47,7 +57,7 @@ class MatrixCell:
             return some + _short(self.reason)
         if counts[RunState.DONE]:
             all_alike = {planned.reason for planned in self.runs} == {OUT_OF_MEMORY}
-            return _SHORT[OUT_OF_MEMORY] if all_alike else fraction
+            return _SHORT[OUT_OF_MEMORY] if all_alike else f"{fraction}{self._largest}"
         return "cannot" if counts[RunState.CANNOT_RUN] else "-"
 
 

@@ -1,12 +1,11 @@
 """What became of a run, by its result."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from sifmark.results.load import load_file
 from sifmark.studies.index import entry_of
-from sifmark.studies.study import RunState
+from sifmark.studies.study import PlannedRun, RunState
 
 NO_DEVICE = "no_device"
 
@@ -24,10 +23,11 @@ class RunOutcome(NamedTuple):
         return bool(self.document) and self.document["status"]["state"] == NO_DEVICE
 
 
-def outcome_of(result: Path) -> RunOutcome:
-    """Return what a result says of its run. Without one, the run is to do."""
-    if not result.exists():
+def outcome_of(planned: PlannedRun) -> RunOutcome:
+    """Return what became of a run by its result. Without one of its own, the run is to do."""
+    if not planned.result.exists():
         return RunOutcome(RunState.TO_DO, "", {})
-    loaded = next(iter(load_file(str(result))))
+    loaded = next(iter(load_file(str(planned.result))))
     entry = entry_of(loaded)
-    return RunOutcome(entry.state, entry.reason, {} if loaded.problems else loaded.document)
+    own = entry.of_run(planned.identity)
+    return RunOutcome(own.state, own.reason, {} if loaded.problems or own is not entry else loaded.document)

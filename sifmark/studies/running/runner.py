@@ -88,6 +88,7 @@ class StudyRunner:
         self._processes = Processes()
         self._before: dict[str, _Stamp] = {}
         self._events: queue.Queue[Ended | Broken] = queue.Queue()
+        self._threads: dict[str, threading.Thread] = {}  # by key
 
     def do(self, runs: Iterable[PlannedRun]) -> Progress:
         """Do all runs that fit into the budget. Raises SifmarkError or OSError for what ends the study.
@@ -135,8 +136,10 @@ class StudyRunner:
             if ended := self._done_by_others(planned):
                 self._note(progress, ended)
                 return True
+            work = (planned, share, lock, locks.pop_all())
+            self._threads[planned.key] = threading.Thread(target=self._work, args=work, daemon=True)
             progress.active[planned.key] = planned
-            threading.Thread(target=self._work, args=(planned, share, lock, locks.pop_all()), daemon=True).start()
+            self._threads[planned.key].start()
         return True
 
     def _share_for(self, planned: PlannedRun, progress: Progress) -> Share | None:
@@ -152,7 +155,7 @@ class StudyRunner:
 
     def _done_by_others(self, planned: PlannedRun) -> Ended | None:
         """Return the end of a run that another process has done since it was planned."""
-        outcome = outcome_of(planned.result)
+        outcome = outcome_of(planned)
         if failure_file(planned.result).exists():
             outcome = RunOutcome(RunState.FAILED, "see its log", {})
         is_new = outcome.state is RunState.DONE or _stamp(planned) != self._before[planned.key]
@@ -210,11 +213,20 @@ class StudyRunner:
             try:
                 self._processes.stop()
                 while progress.active:
-                    self._drain(progress, self._events.get())
+                    self._drain(progress)
             except (KeyboardInterrupt, SystemExit):
                 continue
 
-    def _drain(self, progress: Progress, event: Ended | Broken) -> None:
+    def _drain(self, progress: Progress) -> None:
+        """Wait for the end of a run, but not for long; forget those whose thread never began."""
+        try:
+            event = self._events.get(timeout=_TICK)
+        except queue.Empty:
+            ended = [key for key in progress.active if not self._threads[key].is_alive()]
+            if self._events.empty():  # a thread tells its event before it ends
+                for key in ended:
+                    del progress.active[key]
+            return
         del progress.active[event.planned.key]
         if isinstance(event, Ended):
             self._note(progress, event)

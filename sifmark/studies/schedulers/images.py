@@ -12,13 +12,12 @@ from sifmark.core.permissions import require_unshared
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, Engine, open_engine, require_signed
 from sifmark.engines.apptainer.engine import user_flags
-from sifmark.engines.binds import Bind, all_binds_of, binds_of
+from sifmark.engines.binds import Bind, all_binds_of, binds_of, read_options
 from sifmark.engines.facts import image_facts
-from sifmark.engines.locate import access_of_image, locate, locate_recipe
-from sifmark.recipes.recipe import recipe_names
+from sifmark.engines.locate import access_of_image, locate_any
+from sifmark.studies.images import is_address
 from sifmark.studies.schedulers.jobs import StartedImage
 from sifmark.studies.schedulers.options import JobOptions
-from sifmark.studies.schedulers.preflight import read_paths
 from sifmark.studies.study import PlannedRun, System
 
 
@@ -45,11 +44,10 @@ def started_image(
 
 
 def _located(system: System, engine: Engine) -> str:
-    if "://" in system.image:
+    if is_address(system.image):
         remedy = "pull it: sifmark registry.pull; then name the file in the study file, or --system NAME:FILE.sif"
         raise SifmarkError(f"system {system.name}: {system.image} is not here", remedy, code="image-not-built")
-    is_recipe = system.image in recipe_names()
-    return locate_recipe(system.image, engine) if is_recipe else locate(system.image, engine)
+    return locate_any(system.image, engine)
 
 
 def _sifmark(options: JobOptions) -> tuple[str, ...]:
@@ -69,7 +67,7 @@ def _binds(runs: Iterable[PlannedRun]) -> list[Bind]:
     """Return the paths of the host that runs read, and the folders that they write to."""
     binds: dict[Bind, None] = {}
     for words, folder in dict.fromkeys(
-        (read_paths(each.run.arguments), each.result.absolute().parent) for each in runs
+        (read_options(each.run.arguments), each.result.absolute().parent) for each in runs
     ):
         binds |= dict.fromkeys([*binds_of(words, make_folders=False), Bind(folder, writable=True)])
     return list(binds)
@@ -77,7 +75,7 @@ def _binds(runs: Iterable[PlannedRun]) -> list[Bind]:
 
 def _data_binds(runs: Iterable[PlannedRun]) -> list[Bind]:
     """Return the paths of the host that runs read, also those below the current folder."""
-    options = dict.fromkeys(read_paths(each.run.arguments) for each in runs)
+    options = dict.fromkeys(read_options(each.run.arguments) for each in runs)
     return list(dict.fromkeys(bind for words in options for bind in all_binds_of(words, make_folders=False)))
 
 

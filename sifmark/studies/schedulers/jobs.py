@@ -120,9 +120,7 @@ def arrays_of(
 
 def element_of(planned: PlannedRun) -> Element:
     """Return a run as an element, with the arguments that say where its result goes."""
-    result = planned.result.absolute()
-    words = (*planned.run.arguments, "--site", planned.run.system, "--output", str(result))
-    return Element(planned.key, result, words)
+    return Element(planned.key, planned.result.absolute(), planned.arguments)
 
 
 def _shape(planned: PlannedRun, options: JobOptions, at_least: float) -> JobShape:

@@ -3,11 +3,10 @@
 import errno
 import os
 from collections.abc import Iterable
-from itertools import pairwise
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.engines.binds import READ_OPTIONS, binds_of
+from sifmark.engines.binds import binds_of, read_options
 from sifmark.studies.study import PlannedRun, System
 
 ROOM = 256 * 1024  # bytes that are written for a try: some results
@@ -49,10 +48,5 @@ def require_paths(system: System, runs: Iterable[PlannedRun]) -> None:
         if not Path(path.partition(":")[0]).exists():
             cause = f"system {system.name}: bind {path}: no such file or folder on this host"
             raise UsageError(cause, "correct bind in the study file", code="file-missing")
-    for words in {read_paths(planned.run.arguments) for planned in runs}:
+    for words in {read_options(planned.run.arguments) for planned in runs}:
         binds_of(words, make_folders=False)
-
-
-def read_paths(arguments: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options of a run that name paths to read, so that those of thousands of runs are checked once."""
-    return tuple(word for option, value in pairwise(arguments) if option in READ_OPTIONS for word in (option, value))

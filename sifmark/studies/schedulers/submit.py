@@ -13,7 +13,8 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_text
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
-from sifmark.results.finished import is_finished
+from sifmark.studies.folder import put_away
+from sifmark.studies.index import entry_for
 from sifmark.studies.schedulers.dialects.rendering import SLURM, script_of
 from sifmark.studies.schedulers.images import started_image
 from sifmark.studies.schedulers.jobs import JobArray, arrays_of, element_of
@@ -75,15 +76,18 @@ def _with_images(plan: StudyPlan) -> Iterator[PlannedRun]:
 
 
 def _left(plan: StudyPlan, states: Mapping[str, JobState]) -> list[PlannedRun]:
-    """Return the runs to do that nobody has submitted or finished since the plan was made."""
+    """Return the runs to do that nobody has submitted or done since the plan was made."""
     busy = {key for key, state in states.items() if state.state in (RunState.QUEUED, RunState.RUNNING)}
-    return [
-        planned
-        for planned in _with_images(plan)
-        if planned.state is RunState.TO_DO
-        and planned.key not in busy
-        and not (planned.result.is_file() and is_finished(planned.result))
-    ]
+    wanted = (each for each in _with_images(plan) if each.state is RunState.TO_DO and each.key not in busy)
+    return [planned for planned in wanted if not _is_done(planned)]
+
+
+def _is_done(planned: PlannedRun) -> bool:
+    """Return whether a run is done by now. A result of another run in its place is put away: nodes would keep it."""
+    entry = entry_for(planned)
+    if entry is not None and entry.is_of_another:
+        put_away(planned.result)
+    return entry is not None and entry.state is RunState.DONE
 
 
 def _at_least(states: Mapping[str, JobState]) -> dict[str, float]:

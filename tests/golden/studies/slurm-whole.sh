@@ -40,8 +40,8 @@ fail() { # CODE TEXT: it goes to the log of this element
 record() { # begin | end CODE: a line by which study.status knows what became of this run
   printf '%s %(%s)T %s %s %s %s\n' "$1" -1 "$node" "$job" "${SLURM_RESTART_COUNT:-0}" "${2:-}" >>"$jobs/$name.records/$index"
 }
-finished() { # whether the run has a valid result, of a completed run or of one that did not fit into memory
-  grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result"
+finished() { # whether the run has a valid result of its own, completed or of one that did not fit into memory
+  grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result" && grep -Fqs "/${words[0]}.json\"" "$result"
 }
 
 # The line of this element: key, result and the arguments of the image, with a tab between them.
@@ -51,13 +51,15 @@ result=${words[1]} arguments=("${words[@]:2}")
 lock=${result%/*}/.${words[0]}.lock
 
 # Started again after a preemption or the failure of a node, or done by somebody else: nothing is done twice.
-if { exec 9>>"$lock"; } 2>/dev/null && command -v flock >/dev/null; then
+while command -v flock >/dev/null && { exec 9>>"$lock"; } 2>/dev/null; do
   # Whoever asks whether a run is in progress holds its lock for an instant.
   flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
   if (($? == 75)); then
     echo "run ${words[0]} is in progress elsewhere" && exit 0
   fi
-fi
+  # Whoever ends a run removes its lock file: the lock of a file that is gone excludes nobody.
+  [ "$lock" -ef /dev/fd/9 ] && break
+done
 if finished; then
   rm -f "$lock"
   echo "run ${words[0]} is done: $result" && exit 0
@@ -66,10 +68,9 @@ record begin
 [ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = '1234 1764234900' ] ||
   fail 65 "$image is not the file that it was when this job was submitted: submit again"
 export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}"/scratch/imagenet,/scratch/text
-export SIFMARK_IMAGE='{"identity": "sha256:0123"}'
 flags=()
-files=(/dev/nvidia? /dev/nvidia1?) # that this node has
-((${#files[@]} == 0)) || flags+=(--nv)
+for file in /dev/nvidia? /dev/nvidia1?; do [ ! -e "$file" ] || { flags+=(--nv) && break; }; done
+export SIFMARK_IMAGE='{"identity": "sha256:0123"}'
 # A signal ends the image, which writes what it has measured; this script then ends by itself.
 trap 'echo "SIGTERM" >&2' TERM
 code=0

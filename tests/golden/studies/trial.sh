@@ -7,11 +7,12 @@
 
 set -euo pipefail
 sifmark=${SIFMARK:-sifmark}
-results=${SIFMARK_RESULTS:-results/trial}
+results=$(realpath --canonicalize-missing -- "${SIFMARK_RESULTS:-/home/somebody/results/trial}")
 read -ra launch <<<"${LAUNCH:-srun --ntasks-per-node=1 --nodes}" # the number of nodes follows
 binds=${APPTAINER_BIND:-}
 systems=("$@")
 count=0 failed=0
+cd -- /home/somebody # from which the study names images and data
 
 wanted() { # SYSTEM
   local name
@@ -22,8 +23,17 @@ wanted() { # SYSTEM
   return 1
 }
 
-valid() { # RESULT
-  [ -e "$1" ] && "$sifmark" results.validate --quiet "$1" >/dev/null 2>&1
+valid() { # KEY RESULT
+  [ -e "$2" ] && "$sifmark" results.validate --quiet --run "$1" "$2" >/dev/null 2>&1
+}
+
+lock() { # FILE, by descriptor 9; 75 if another process holds it
+  command -v flock >/dev/null || return 0
+  # Whoever ends a run removes the file: the lock of one that is gone excludes nobody.
+  until [ "$1" -ef /dev/fd/9 ]; do
+    exec 9>>"$1" || return 1
+    flock --wait 5 9 || return 75
+  done
 }
 
 run() { # SYSTEM NODES KEY IMAGE ARGUMENTS...
@@ -33,20 +43,21 @@ run() { # SYSTEM NODES KEY IMAGE ARGUMENTS...
   shift 4
   wanted "$system" || return 0
   count=$((count + 1))
-  if valid "$result"; then return 0; fi
+  if valid "$key" "$result"; then return 0; fi
   if ((nodes > 1)); then start=("${launch[@]}" "$nodes"); fi
   mkdir -p "$folder/logs"
   printf '%s %s: %s\n' "$system" "$key" "$*" >&2
   (
     # Another process may be at this run; study.run holds the same lock.
-    if command -v flock >/dev/null; then flock --wait 5 9 || exit 75; fi
+    lock "$folder/.$key.lock" || exit
+    if valid "$key" "$result"; then exit 0; fi
     "${start[@]}" "$sifmark" run "$image" -- "$@" --site "$system" --output "$result" >"$log" 2>&1 9>&-
-  ) 9>"$folder/.$key.lock" || code=$?
+  ) || code=$?
   if ((code == 75)); then
     printf '%s %s: in progress elsewhere\n' "$system" "$key" >&2
     return 0
   fi
-  if valid "$result"; then return 0; fi # also of a run that did not complete, such as one out of memory
+  if valid "$key" "$result"; then return 0; fi # also of a run that did not complete, such as one out of memory
   failed=$((failed + 1))
   printf '%s %s: failed; see %s\n' "$system" "$key" "$log" >&2
 }

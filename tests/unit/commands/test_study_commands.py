@@ -2,14 +2,15 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import pytest
+from unit.fake_studies import put
 
 from sifmark.commands.command_line import main
-from sifmark.core import paths
+from sifmark.core.settings import load_settings
 from sifmark.studies.load import load_study
+from sifmark.studies.plan import Request, plan_study
 
 SMALL = ("study.plan", "quick", "--variant", "small")
 
@@ -53,11 +54,8 @@ def test_a_plan_has_a_row_for_each_group(capsys: pytest.CaptureFixture[str]) -> 
     assert document["runs"][0]["arguments"][0] == "matmul"
 
 
-def test_a_plan_shows_what_is_done_and_what_cannot_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    document = json.loads(typed(capsys, *SMALL, "--json"))
-    result = Path(document["runs"][0]["result"])
-    result.parent.mkdir(parents=True)
-    shutil.copy(paths.SCHEMAS / "examples" / "result-1.1" / "training.json", result)
+def test_a_plan_shows_what_is_done_and_what_cannot_run(any_command: None, capsys: pytest.CaptureFixture[str]) -> None:
+    put("training", plan_study(Request("quick", "small"), load_settings()).runs[0])
     assert "in all 6 runs: 1 done, 5 to do" in typed(capsys, *SMALL)
     text = typed(capsys, "study.plan", "quick", "--system", "pod:ipu", "--only", "workload=matmul")
     assert "cannot run: pod matmul: matmul is for GPUs and CPUs" in text

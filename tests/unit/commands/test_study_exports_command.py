@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-import documents
 import pytest
+from unit.fake_studies import put
 
 from sifmark.commands.command_line import main
 from sifmark.core.settings import Settings
@@ -12,6 +12,8 @@ from sifmark.studies.plan import Request, plan_study
 
 SMALL = ("quick", "--variant", "small", "--only", "group=resnet50-training")
 PLACE = "quick-shell/quick.sh"
+
+pytestmark = pytest.mark.usefixtures("any_command")
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +32,9 @@ def typed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> tup
 
 def write_result(site: Settings) -> Path:
     """Write a result of the first of these runs."""
-    plan = plan_study(Request("quick", "small", only=("group=resnet50-training",)), site)
-    result = plan.runs[0].result
-    result.parent.mkdir(parents=True)
-    result.write_text(json.dumps(documents.from_image()))
-    return result
+    planned = plan_study(Request("quick", "small", only=("group=resnet50-training",)), site).runs[0]
+    put("training", planned)
+    return planned.result
 
 
 def test_an_export_prints_its_files_and_what_to_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

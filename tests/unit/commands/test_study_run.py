@@ -39,7 +39,7 @@ Run = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def settings(site: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
+def settings(any_command: None, site: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
     monkeypatch.chdir(tmp_path)
     engine = ScriptEngine(site)
     engine.add("cpu")

@@ -7,7 +7,7 @@ import pytest
 from entrypoints.planning.arguments import parser
 from sifmark.core.errors import UsageError
 from sifmark.engines.apptainer.engine import Apptainer
-from sifmark.engines.binds import METER_OPTION, OUTPUT_OPTION, READ_OPTIONS, Bind, binds_of
+from sifmark.engines.binds import METER_OPTION, OUTPUT_OPTION, READ_OPTIONS, Bind, binds_of, with_absolute_paths
 from sifmark.engines.docker.engine import _mount
 
 
@@ -61,6 +61,14 @@ def test_a_trace_and_a_kernel_folder_are_shown(here: Path) -> None:
     trace.touch()
     assert binds_of(["--meter", f"replay:{trace}"]) == [Bind(trace)]
     assert binds_of([f"--meter=rapl:{here.parent}/data"]) == [Bind(here.parent / "data")]
+
+
+def test_paths_that_are_read_become_absolute_in_either_form(here: Path) -> None:
+    words = ("matmul", "--data", "a b", "--evaluation-data=../x", "--meter", "replay:t.json", "--output", "r", "--data")
+    expected = ("--data", f"{here}/a b", f"--evaluation-data={here.parent}/x", "--meter", f"replay:{here}/t.json")
+    assert with_absolute_paths(words) == ("matmul", *expected, "--output", "r", "--data")
+    same = ("matmul", "--data", "synthetic", "--meter=nvml", "--meter", "replay", "--measured-peak=/p", "--steps", "4")
+    assert with_absolute_paths(same) == same
 
 
 def test_links_out_of_the_data_are_followed(here: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.results.comparison.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, student_quantile
+from sifmark.results.comparison.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, standard_errors
 
 POSITIVE = st.floats(1e-9, 1e9)
 REPEATS = st.lists(POSITIVE, min_size=FEWEST_REPEATS, max_size=8)
@@ -35,7 +35,7 @@ def ends(interval: Mean | Ratio) -> tuple[float, float]:
     ],
 )
 def test_quantiles(freedom: int, wanted: float) -> None:
-    assert student_quantile(freedom) == pytest.approx(wanted, abs=5e-4)
+    assert standard_errors(freedom) == pytest.approx(wanted, abs=5e-4)
 
 
 def test_the_interval_of_a_mean_worked_by_hand() -> None:
@@ -70,8 +70,8 @@ def test_welch_worked_by_hand() -> None:
     interval = ratio([math.exp(x) for x in (0.0, 1.0, 2.0)], [math.exp(x) for x in (0.0, 2.0, 4.0)])
     assert interval.value == pytest.approx(math.exp(-1))
     low, high = ends(interval)
-    assert math.log(high) == pytest.approx(-1 + student_quantile(2.9) * math.sqrt(5 / 3))
-    assert math.log(low) == pytest.approx(-1 - student_quantile(2.9) * math.sqrt(5 / 3))
+    assert math.log(high) == pytest.approx(-1 + standard_errors(2.9) * math.sqrt(5 / 3))
+    assert math.log(low) == pytest.approx(-1 - standard_errors(2.9) * math.sqrt(5 / 3))
 
 
 @pytest.mark.parametrize("spreads", [(0.01, 0.01), (0.01, 0.2), (0.5, 0.02)])

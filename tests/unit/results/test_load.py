@@ -438,3 +438,12 @@ def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.Captu
     output = capsys.readouterr().out
     assert "b.json" in output
     assert "a.json" not in output
+
+
+def test_a_result_of_another_run_is_refused_where_a_run_is_named(tmp_path: Path) -> None:
+    own, other = "0123456789abcdef", "fedcba9876543210"
+    text = documents.TRAINING.read_text().replace("training.json", f"/results/here/{own}.json")
+    write(tmp_path, f"{other}.json", text.encode())
+    validate_results([str(tmp_path)], "table", key=own)
+    with pytest.raises(SifmarkError, match="1 of 1 files are not valid"):
+        validate_results([str(tmp_path)], "table", key=other)

@@ -92,7 +92,7 @@ def seconds_of(study: StudyPlan) -> Mapping[str, int]:
 def texts() -> dict[str, str]:
     """Return the exports of the plan by the names of their golden files."""
     study = plan()
-    files = [*shell_files(study), *jube_files(study, OPTIONS, seconds_of(study))]
+    files = [*shell_files(study, Path("/home/somebody")), *jube_files(study, OPTIONS, seconds_of(study))]
     module, _ = reframe_files(study, IMAGES, seconds_of(study))
     return {**{file.name: file.text for file in files}, f"{module.name}.txt": module.text}
 

@@ -41,6 +41,14 @@ def test_each_node_is_a_system_with_its_node_in_slurm_and_the_study_stays_valid(
     assert [(system.name, system.image) for system in small.systems] == [("n1", "cpu"), ("n2", "cpu")]
 
 
+def test_devices_replace_those_of_a_variant_s_own_system(tmp_path: Path) -> None:
+    variant = '[variant.few]\nsystem = [{ name = "few", image = "cuda", devices = 2 }]\n'
+    (tmp_path / "ours.toml").write_text(OWN + variant)
+    file = tmp_path / "all.toml"
+    file.write_text(study_on_nodes(str(tmp_path / "ours.toml"), ["n1"], NodeSystem(devices=8)))
+    assert [load_study(str(file), variant).systems[0].devices for variant in ("", "few")] == [8, 8]
+
+
 def test_what_a_system_of_the_study_has_stays(tmp_path: Path) -> None:
     (tmp_path / "ours.toml").write_text(OWN)
     document = tomlkit.parse(study_on_nodes(str(tmp_path / "ours.toml"), ["n1"], NodeSystem())).unwrap()

@@ -5,16 +5,20 @@ import json
 import os
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import documents
 import pytest
 import yaml
+from unit.fake_studies import wait_for_opened
 from unit.studies.exporting import CLUSTER, GOLDEN, HERE, IMAGES, OPTIONS, STUDY, plan, run, seconds_of, texts
 
 from sifmark.commands.command_table import COMMANDS
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
 from sifmark.studies.exports import batch, export
 from sifmark.studies.exports.earlier import references
@@ -23,6 +27,7 @@ from sifmark.studies.exports.exported import ExportedFile, labels_of
 from sifmark.studies.exports.jube import jube_files
 from sifmark.studies.exports.reframe import reframe_files
 from sifmark.studies.exports.shell import shell_files
+from sifmark.studies.folder import run_lock
 from sifmark.studies.schedulers import images
 from sifmark.studies.schedulers.jobs import JobArray, JobShape, element_of
 from sifmark.studies.schedulers.submit import SubmittedArray
@@ -68,7 +73,7 @@ class Script:
         more = [run(CLUSTER, workload=workload, batch_size=1) for workload in workloads]
         if workloads:
             study = replace(study, runs=plan(study.folder, RunState.TO_DO, *more).runs[-len(more) :])
-        (file,) = shell_files(study)
+        (file,) = shell_files(study, folder)
         assert file.executable
         self.path = folder / file.name
         self.path.write_text(file.text)
@@ -112,8 +117,20 @@ def test_words_arrive_as_they_are(tmp_path: Path) -> None:
     _, runs, _ = Script(tmp_path)("cluster-a", APPTAINER_BIND="/own")
     study = plan()
     planned = next(each for each in study.runs if each.run.system == "cluster-a" and each.run.nodes == 1)
-    words = ["run", CLUSTER.image, "--", *planned.run.arguments, "--site", "cluster-a", "--output", str(planned.result)]
-    assert runs[0] == ["/own,/scratch/image net,/data", *words]
+    words = ["run", CLUSTER.image, "--", *planned.run.arguments, "--site", "cluster-a", "--output"]
+    assert runs[0] == ["/own,/scratch/image net,/data", *words, str(tmp_path / planned.result)]
+
+
+def test_a_script_runs_where_the_study_is_wherever_it_is_started(tmp_path: Path) -> None:
+    script = Script(tmp_path, "good")
+    script.program.write_text('#!/bin/sh\n[ "$1" = run ] || exit 1\npwd >"$NOTES"\n')
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    script.folder = elsewhere
+    assert script()[0] == 1 and (elsewhere / "notes").read_text() == f"{tmp_path}\n"
+    assert (tmp_path / "results/trial/cluster-a/logs").is_dir()
+    script(SIFMARK_RESULTS="mine")
+    assert (elsewhere / "mine/cluster-a/logs").is_dir()
 
 
 def test_systems_can_be_chosen(tmp_path: Path) -> None:
@@ -152,6 +169,32 @@ def test_a_run_in_progress_elsewhere_is_left_out(tmp_path: Path) -> None:
         holder.terminate()
 
 
+def test_a_run_that_begins_elsewhere_after_another_ended_is_left_out(tmp_path: Path) -> None:
+    script = Script(tmp_path, "good")
+    (planned,) = plan(Path("results/trial"), RunState.TO_DO, run(CLUSTER, workload="good", batch_size=1)).runs[-1:]
+    lock = run_lock(tmp_path / "results/trial", "cluster-a", planned.key)
+    with ThreadPoolExecutor() as pool, ExitStack() as others:
+        with file_lock(lock):
+            running = pool.submit(script)
+            wait_for_opened(lock)
+            lock.unlink()
+            others.enter_context(file_lock(lock))
+        code, runs, output = running.result()
+    assert (code, runs) == (0, []) and "in progress elsewhere" in output
+
+
+def test_a_run_that_was_done_elsewhere_meanwhile_is_not_done_again(tmp_path: Path) -> None:
+    script = Script(tmp_path, "good")
+    (planned,) = plan(Path("results/trial"), RunState.TO_DO, run(CLUSTER, workload="good", batch_size=1)).runs[-1:]
+    lock = run_lock(tmp_path / "results/trial", "cluster-a", planned.key)
+    with ThreadPoolExecutor() as pool, file_lock(lock):
+        running = pool.submit(script)
+        wait_for_opened(lock)
+        lock.with_name(f"{planned.key}.json").write_text("valid\n")
+        lock.unlink()
+    assert running.result()[:2] == (0, [])
+
+
 # Suites
 
 
@@ -188,7 +231,7 @@ def test_no_title_breaks_an_export(title: str) -> None:
     study = replace(plan(), study=replace(STUDY, title=title))
     module, _ = reframe_files(study, IMAGES, seconds_of(study))
     assert ast.parse(module.text)
-    (script,) = shell_files(study)
+    (script,) = shell_files(study, Path.cwd())
     assert subprocess.run(["bash", "-n"], input=script.text, text=True, check=False).returncode == 0
 
 
@@ -241,6 +284,24 @@ def test_modules_of_reframe_bind_the_data_of_runs_and_no_folder_of_results(
     module, _ = export_study(study, "reframe", tmp_path / "out", site)
     assert f"--bind={tmp_path}/data:{tmp_path}/data:ro" in module.read_text().replace(" ", "=")
     assert f"{tmp_path}/results" not in module.read_text()
+
+
+@pytest.mark.parametrize("form", ["reframe", "jube"])
+def test_suites_find_what_a_study_names_below_its_folder(
+    tmp_path: Path, site: Settings, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "trace.csv").write_text("")
+    monkeypatch.setattr(images, "_located", lambda system, engine: __file__)
+    monkeypatch.setattr(images, "_plain", lambda start, engine, settings: start)
+    each = run(HERE, workload="resnet50", data="data", meter="replay:trace.csv", evaluation_data="./data")
+    planned = plan(tmp_path / "results", RunState.TO_DO, each).runs[-1]
+    file, *_ = export_study(replace(plan(), runs=(planned,)), form, tmp_path / "out", site)
+    text = file.read_text()
+    for words in ("--data {}/data", "--meter replay:{}/trace.csv", "--evaluation-data {}/data"):
+        assert words.format(tmp_path) in text
+    assert form == "jube" or f"{tmp_path}/trace.csv:{tmp_path}/trace.csv:ro" in text
 
 
 def test_failed_and_wrong_results_are_no_references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -36,7 +37,7 @@ from sifmark.studies.study import RunState, StudyPlan
 
 
 @pytest.fixture
-def engine(site: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptEngine:
+def engine(any_command: None, site: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ScriptEngine:
     monkeypatch.chdir(tmp_path)
     engine = ScriptEngine(site)
     engine.add("cpu")
@@ -123,6 +124,25 @@ def test_what_another_process_has_done_meanwhile_is_not_done_again(do: Do, tmp_p
     assert len(started(plan)) == 2
 
 
+def test_a_result_of_another_run_is_put_away_and_the_run_done(do: Do, tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, run_of(batch_size=1), run_of(batch_size=2))
+    first, second = plan.runs
+    do(replace(plan, runs=(first,)))
+    second.result.write_bytes(first.result.read_bytes())
+    progress = do(replace(plan, runs=(second,)))
+    assert [ended.elsewhere for ended in progress.ended] == [False]
+    assert states(progress) == {second.key: RunState.DONE} and len(started(plan)) == 2
+    (kept,) = second.result.parent.glob(".earlier/*")
+    assert kept.name == f"{second.key}-1.json" and kept.read_bytes() == first.result.read_bytes()
+
+
+def test_an_image_that_was_replaced_after_the_plan_is_not_started(do: Do, tmp_path: Path) -> None:
+    plan = replace(plan_of(tmp_path, run_of()), images={"here": "sha256:0"})
+    with pytest.raises(SifmarkError, match="image of system here was replaced") as error:
+        do(plan)
+    assert error.value.code == "image-altered" and not started(plan)
+
+
 def test_side_by_side_runs_have_their_own_processors_and_devices(
     do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +208,9 @@ def test_a_killed_study_takes_its_runs_with_it_and_nothing_is_done_twice(site: S
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_study_that_is_stopped_lets_its_run_write_a_result(site: Settings, tmp_path: Path, number: int) -> None:
+def test_a_study_that_is_stopped_lets_its_run_write_a_result(
+    any_command: None, site: Settings, tmp_path: Path, number: int
+) -> None:
     plan = long_plan(tmp_path, "60", 2)
     study = driver(tmp_path, 60, 2)
     wait_for(lambda: bool(started(plan)))
@@ -198,6 +220,31 @@ def test_a_study_that_is_stopped_lets_its_run_write_a_result(site: Settings, tmp
     assert state_in(plan.runs[0].result) == "interrupted" and problems_of(plan.runs[0].result) == []
     assert alive(plan) == []
     assert not plan.runs[1].result.exists() and not failures_in(plan.runs[0].result.parent)
+
+
+class StoppedAsItStarts(threading.Thread):
+    """A thread that Ctrl-C meets just before it starts, or just after."""
+
+    before = False
+
+    def start(self) -> None:
+        if not self.before:
+            super().start()
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_ctrl_c_while_a_run_starts_ends_the_study(
+    do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    monkeypatch.setattr(StoppedAsItStarts, "before", before)
+    monkeypatch.setattr("sifmark.studies.running.runner.threading.Thread", StoppedAsItStarts)
+    plan = plan_of(tmp_path, run_of("here", "--seconds", "60"))
+    with pytest.raises(KeyboardInterrupt):
+        do(plan)
+    assert len(started(plan)) <= 1
+    for key in started(plan):
+        assert key == plan.runs[0].key and state_in(plan.runs[0].result) == "interrupted"
 
 
 def test_two_at_once_do_each_run_once(site: Settings, tmp_path: Path) -> None:

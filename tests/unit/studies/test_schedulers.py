@@ -6,13 +6,17 @@ import re
 import subprocess
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.fake_studies import put, wait_for_opened
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
 from sifmark.dev.script_examples import script_examples
 from sifmark.recipes.golden import REFRESH
@@ -133,6 +137,30 @@ def test_an_element_runs_its_line_once_under_every_scheduler(scheduler: str, sta
     assert not list(array.elements[1].result.parent.glob(".*.lock"))
 
 
+def test_the_lock_of_a_file_that_was_removed_excludes_nobody(tmp_path: Path) -> None:
+    array = _array(tmp_path, "slurm", "sifmark")
+    lock = array.elements[1].result.with_name(".b.lock")
+    with ThreadPoolExecutor() as pool, ExitStack() as others:
+        with file_lock(lock):
+            element = pool.submit(_run_element, array, "slurm")
+            wait_for_opened(lock)
+            lock.unlink()  # as whoever ends a run does, and another one begins
+            others.enter_context(file_lock(lock))
+        done = element.result()
+    assert done.returncode == 0 and "run b is in progress elsewhere" in done.stdout
+    assert not (array.records / "2").exists()
+
+
+@pytest.mark.parametrize("start_with", ["sifmark", "apptainer"])
+def test_a_result_of_another_run_is_none_of_an_element(start_with: str, tmp_path: Path) -> None:
+    array = _array(tmp_path, "slurm", start_with)
+    array.elements[1].result.write_text(EXAMPLE.read_text().replace("training.json", f"/results/{KEY}.json"))
+    _program(tmp_path / "bin" / "sifmark", _IMAGE.replace("if [", '[[ $* != *"--run b "* ]] || exec false\nif [', 1))
+    done = _run_element(array, "slurm")
+    assert done.returncode == 0 and "is done" not in done.stdout, done.stderr
+    assert (array.records / "2").read_text().startswith("begin ")
+
+
 def test_an_element_without_a_line_says_so(tmp_path: Path) -> None:
     array = _array(tmp_path, "slurm", "sifmark")
     array.list.unlink()
@@ -190,7 +218,7 @@ _IMAGE = f"""#!/bin/bash
 if [ "$1" = results.validate ]; then grep -q '"state": "completed"' "${{@: -1}}"; exit; fi
 echo "$*" >>"$PWD/words"
 [ "$APPTAINER_BIND" = /data ] || exit 9
-cp {EXAMPLE} "${{@: -1}}"
+sed 's|"training.json"|"'"${{@: -1}}"'"|' {EXAMPLE} >"${{@: -1}}"
 """
 
 
@@ -344,13 +372,17 @@ def test_a_submission_without_an_answer_keeps_its_files(
 
 
 def test_a_run_that_has_a_result_by_now_is_not_submitted(
-    slurm: Callable[..., None], plan: StudyPlan, settings: Settings
+    any_command: None, slurm: Callable[..., None], plan: StudyPlan, settings: Settings
 ) -> None:
     slurm(sbatch="12\n")
-    plan.runs[0].result.parent.mkdir(parents=True)
-    plan.runs[0].result.write_bytes(EXAMPLE.read_bytes())
+    first, second, _ = plan.runs
+    put("training", first)
+    second.result.write_bytes(first.result.read_bytes())
     (submitted,) = submit_runs(plan, settings)
     assert [element.key for element in submitted.array.elements] == ["b", "c"]
+    assert not second.result.exists(), "a node would take it for the run's own"
+    (kept,) = second.result.parent.glob(".earlier/b-1.json")
+    assert kept.read_bytes() == first.result.read_bytes()
 
 
 def test_the_other_systems_are_submitted_where_an_image_is_missing(

@@ -13,9 +13,10 @@ import pytest
 
 from sifmark.commands.study.screen import NodesNamedError, ScreenRequest, expected_nodes, screen_nodes
 from sifmark.core.errors import UsageError
+from sifmark.results.comparison.tables import TEXT
 from sifmark.studies.analysis.node_names import compress, expand
 from sifmark.studies.analysis.screening import SITE, Limits, Screening, screen
-from sifmark.studies.analysis.screening_report import drain_commands
+from sifmark.studies.analysis.screening_report import drain_commands, report_lines
 from sifmark.studies.history.baseline import make_baseline, write_baseline
 
 SERIAL = count()
@@ -151,6 +152,20 @@ def test_few_nodes_are_compared_with_a_baseline_only(tmp_path: Path) -> None:
     screening = screened(tmp_path / "new", [], against=kept)
     outliers = {(each.node, each.against) for each in screening.outliers}
     assert outliers == {("n02", "baseline")} and "throughput" in {each.measure for each in screening.outliers}
+
+
+def test_repeats_of_a_few_hosts_do_not_say_how_much_others_may_differ(tmp_path: Path) -> None:
+    kept = write(tmp_path / "kept", [run("n01", 100.0 + repeat / 100) for repeat in range(8)])
+    new = write(tmp_path / "new", [run("n01", 95.0), run("n02", 95.0)])
+    screening = screen([new], against=kept)[0]
+    outliers = {(each.node, each.against) for each in screening.outliers if each.measure == "throughput"}
+    assert outliers == {("n01", "baseline")}
+    assert any("1 hosts where 3 are needed" in note and "of n02: not compared" in note for note in screening.notes)
+
+
+def test_the_report_has_per_cent(tmp_path: Path) -> None:
+    screening = screened(tmp_path, [run("n01")], limits=Limits(0.005, 0.025))
+    assert "in 0.5 % of all screenings; differences below 2.5 % are" in "\n".join(report_lines(screening, TEXT))
 
 
 def test_a_kept_baseline_serves_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

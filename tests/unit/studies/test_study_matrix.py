@@ -35,6 +35,15 @@ def test_a_cell_says_how_its_repeats_are(tmp_path: Path, states: list[tuple[RunS
     assert MatrixCell("a group", "here", {}, runs).text == text
 
 
+@pytest.mark.parametrize(
+    ("sizes", "text"), [((64, 64), "2/2 max=64"), ((64, 60), "2/2 max=60..64"), ((None, 8), "2/2 max=8")]
+)
+def test_a_cell_says_which_batch_size_was_the_largest(tmp_path: Path, sizes: tuple[int | None, ...], text: str) -> None:
+    (planned,) = plan_of(tmp_path, run_of(batch_size="max"), state=S.DONE).runs
+    runs = tuple(replace(planned, batch_size=size) for size in sizes)
+    assert MatrixCell("a group", "here", {}, runs).text == text
+
+
 def test_batch_sizes_are_columns_and_other_axes_rows(tmp_path: Path) -> None:
     runs = [
         run_of(name, batch_size=size, precision=precision)

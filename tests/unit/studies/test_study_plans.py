@@ -1,17 +1,19 @@
 """Plans of studies: states of runs, what they will take, and what cannot run."""
 
 import json
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.fake_studies import put
 
-from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock, is_held
 from sifmark.core.settings import Settings
 from sifmark.studies.folder import OWNER, claim_folder, run_lock
+from sifmark.studies.image_options import batch_of_cell
 from sifmark.studies.index import NAME, ResultIndex
 from sifmark.studies.load import load_study
 from sifmark.studies.overview import rows_of
@@ -19,7 +21,7 @@ from sifmark.studies.plan import Request, plan_study
 from sifmark.studies.running.matrix import cells_of_plan
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
-EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+pytestmark = pytest.mark.usefixtures("any_command")
 STUDY = """
 title = "t"
 repeats = 2
@@ -59,11 +61,6 @@ def plan_with(request: Request, settings: Settings, **changes: object) -> StudyP
 
 def only(plan: StudyPlan, system: str, **cell: object) -> list[PlannedRun]:
     return [each for each in plan.runs if each.run.system == system and cell.items() <= dict(each.run.cell).items()]
-
-
-def put(result: str, planned: PlannedRun) -> None:
-    planned.result.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(EXAMPLES / f"{result}.json", planned.result)
 
 
 def test_runs_of_images_that_are_elsewhere_are_planned(request_: Request, settings: Settings) -> None:
@@ -118,9 +115,7 @@ def test_results_decide_about_states_and_times(request_: Request, settings: Sett
     first, second, third = plan_study(request_, settings).runs[:3]
     put("training", first)
     put("out_of_memory", second)
-    third.result.write_text(
-        (EXAMPLES / "training.json").read_text().replace('"state": "completed"', '"state": "completed", "x": 1', 1)
-    )
+    put("training", third, x=1)
     plan = plan_study(request_, settings)
     done, refused, invalid = plan.runs[:3]
     assert (done.state, done.reason) == (RunState.DONE, "")
@@ -132,12 +127,38 @@ def test_results_decide_about_states_and_times(request_: Request, settings: Sett
     assert again.seconds is not None and 13.055 + 30 < again.seconds < 13.055 + 45, "as its other repeat, and a start"
 
 
+def test_a_result_of_another_run_does_not_count(request_: Request, settings: Settings) -> None:
+    runs = plan_study(request_, settings).runs
+    first, _, second, *others = runs
+    later = next(each for each in others if each.run.cell == first.run.cell and each.run.repeat == 2)
+    elsewhere = next(each for each in others if each.run.system == "beta" and each.run.cell == first.run.cell)
+    put("training", first)
+    elsewhere.result.parent.mkdir()
+    for planned in (second, later, elsewhere):
+        shutil.copy(first.result, planned.result)
+    for _ in range(2):  # the second time from the index
+        states = {each.key: (each.state, each.reason) for each in plan_study(request_, settings).runs}
+        assert states[first.key] == (RunState.DONE, "")
+        for key, difference in {
+            second.key: f"its arguments are {shlex.join(first.run.arguments)}",
+            later.key: f"it was kept as {first.key}",
+            elsewhere.key: "its system is alpha",
+        }.items():
+            assert states[key] == (RunState.TO_DO, f"its result belongs to another run: {difference}")
+    shutil.move(first.result, second.result)
+    assert not any(each.state is RunState.DONE for each in plan_study(request_, settings).runs)
+
+
+def test_a_failed_result_of_another_run_is_no_failure_of_this_one(request_: Request, settings: Settings) -> None:
+    first, _, second, *_ = plan_study(request_, settings).runs
+    put("out_of_memory", first, state="crashed", message="")
+    shutil.copy(first.result, second.result)
+    assert [each.state for each in plan_study(request_, settings).runs[:3:2]] == [RunState.FAILED, RunState.TO_DO]
+
+
 def test_failed_runs_are_kept_and_tried_again_on_request(request_: Request, settings: Settings) -> None:
     first = plan_study(request_, settings).runs[0]
-    put("out_of_memory", first)
-    document = json.loads(first.result.read_text())
-    document["status"] |= {"state": "crashed", "message": "not there any more"}
-    first.result.write_text(json.dumps(document))
+    put("out_of_memory", first, state="crashed", message="not there any more")
     failed = plan_study(request_, settings).runs[0]
     assert failed.state is RunState.FAILED and failed.reason.startswith("crashed: not there")
     for retry in ("failed", "crashed"):
@@ -162,17 +183,35 @@ def test_the_index_reads_each_result_once(
     first = plan_study(request_, settings).runs[0]
     put("training", first)
     folder = request_.results / "mine"
-    assert ResultIndex(folder).entry("alpha", first.key)
+    assert ResultIndex(folder).entry(first)
     put("out_of_memory", first)
-    entry = ResultIndex(folder).entry("alpha", first.key)
+    entry = ResultIndex(folder).entry(first)
     assert entry is not None and entry.reason == "out_of_memory", "a changed file is read again"
     assert (folder / NAME).is_file()
     monkeypatch.setattr("sifmark.studies.index.read_result", lambda path: pytest.fail(f"read again: {path}"))
-    assert ResultIndex(folder).entry("alpha", first.key) == entry
+    assert ResultIndex(folder).entry(first) == entry
     first.result.unlink()
-    assert ResultIndex(folder).entry("alpha", first.key) is None
+    assert ResultIndex(folder).entry(first) is None
     (folder / NAME).write_text("{")
-    assert ResultIndex(folder).entry("alpha", first.key) is None
+    assert ResultIndex(folder).entry(first) is None
+
+
+def test_a_plan_has_the_batch_size_that_a_search_came_to(tmp_path: Path, settings: Settings) -> None:
+    (tmp_path / "mine.toml").write_text(STUDY.replace("[16, 4096]", '"max"').replace("repeats = 2", "repeats = 1"))
+    request = Request(str(tmp_path / "mine.toml"), results=tmp_path / "results", systems=("alpha",))
+    first, *_ = plan_study(request, settings).runs
+    trials = [
+        {"batch_size": size, "state": state, "message": "", "peak_process_mib": None, "seconds": 1.0}
+        for size, state in ((2, "completed"), (4, "out_of_memory"), (3, "out_of_memory"))
+    ]
+    put("training", first)
+    document = json.loads(first.result.read_text())
+    document["search"] = {"memory_limit_mib": None, "largest": 2, "trials": trials}
+    first.result.write_text(json.dumps(document))
+    for _ in ("read", "from the index"):
+        assert plan_study(request, settings).runs[0].batch_size == document["configuration"]["batch_size"]
+    weak = replace(first.run, cell={**first.run.cell, "scaling": "weak"}, devices=4)
+    assert (batch_of_cell(weak, 64), batch_of_cell(first.run, 64), batch_of_cell(weak, None)) == (16, 64, None)
 
 
 def test_a_condition_chooses_runs(request_: Request, settings: Settings) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from sifmark.studies.schedulers.jobs import JobArray, StartedImage
+from sifmark.studies.schedulers.plain import facts_line, start_lines, start_options
 
 WARNING_SECONDS = 60  # between the signal and the end of a job's time: enough to write what was measured
 # Exit codes of a script that did not start the image; those of images are others.
@@ -43,7 +44,7 @@ fail() {{ # CODE TEXT: it goes to the log of this element
 record() {{ # begin | end CODE: a line by which study.status knows what became of this run
   printf '%s %(%s)T %s %s %s %s\\n' "$1" -1 "$node" "$job" "{restarts}" "${{2:-}}" >>"$jobs/$name.records/$index"
 }}
-finished() {{ # whether the run has a valid result, of a completed run or of one that did not fit into memory
+finished() {{ # whether the run has a valid result of its own, completed or of one that did not fit into memory
   {finished}
 }}
 
@@ -54,13 +55,15 @@ result=${{words[1]}} arguments=("${{words[@]:2}}")
 lock=${{result%/*}}/.${{words[0]}}.lock
 
 # Started again after a preemption or the failure of a node, or done by somebody else: nothing is done twice.
-if {{ exec 9>>"$lock"; }} 2>/dev/null && command -v flock >/dev/null; then
+while command -v flock >/dev/null && {{ exec 9>>"$lock"; }} 2>/dev/null; do
   # Whoever asks whether a run is in progress holds its lock for an instant.
   flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
   if (($? == 75)); then
     echo "run ${{words[0]}} is in progress elsewhere" && exit 0
   fi
-fi
+  # Whoever ends a run removes its lock file: the lock of a file that is gone excludes nobody.
+  [ "$lock" -ef /dev/fd/9 ] && break
+done
 if finished; then
   rm -f "$lock"
   echo "run ${{words[0]}} is done: $result" && exit 0
@@ -136,27 +139,20 @@ def _setup(array: JobArray) -> Iterator[str]:
 def _finished(image: StartedImage) -> str:
     if image.sifmark:
         words = shlex.join([*image.sifmark, "results.validate", "--quiet", "--finished"])
-        return f'[ -e "$result" ] && {words} "$result" >/dev/null 2>&1'
-    # A result is written whole or not at all, by the image, in this form.
-    return """grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result\""""
+        return f'[ -e "$result" ] && {words} --run "${{words[0]}}" "$result" >/dev/null 2>&1'
+    # A result is written whole or not at all, by the image, in this form; its command has the name that it got.
+    state = """grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result\""""
+    return f'{state} && grep -Fqs "/${{words[0]}}.json\\"" "$result"'
 
 
 def _start(image: StartedImage) -> Iterator[str]:
     """Yield what comes before the image is started."""
-    if image.binds:
-        paths = shlex.quote(",".join(image.binds))
-        yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
+    yield from start_lines(image)
     if not image.sifmark:
-        yield f"export SIFMARK_IMAGE={shlex.quote(image.facts)}"
-        yield "flags=()"
-    if not image.sifmark and image.device_files:
-        yield f"files=({' '.join(image.device_files)}) # that this node has"
-        flags = shlex.join(image.device_flags)
-        one_by_one = 'for file in "${files[@]}"; do flags+=(--bind "$file"); done'
-        yield f"((${{#files[@]}} == 0)) || flags+=({flags})" if flags else one_by_one
+        yield facts_line(image)
 
 
 def _command(image: StartedImage) -> str:
     if image.sifmark:
         return f'{shlex.join([*image.sifmark, "run"])} "$image" -- "${{arguments[@]}}"'
-    return f'{shlex.join(["apptainer", "--quiet", "run", *image.flags])} "${{flags[@]}}" "$image" "${{arguments[@]}}"'
+    return " ".join(["apptainer --quiet run", *start_options(image), '"$image" "${arguments[@]}"'])
