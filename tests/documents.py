@@ -359,10 +359,21 @@ def _power(
         "idle": {"duration": {**missing, "unit": "s"}, "power": {**missing, "unit": "W"}},
         "counter_integral_difference": {**missing, "unit": "1"},
     }
+    if "trace" in power:
+        readings["trace"] = _trace(window, joules / window)
     return {**readings, "devices": [{"name": "a", "energy": energy, "power_mean": mean}]}, {
         "energy": joules,
         "power_mean": joules / window,
     }
+
+
+def _trace(window: float, watts: float) -> dict[str, Any]:
+    """The course of a power that was half as high until the timed window began, an interval before."""
+    count = max(1, min(400, int(window / METER_PERIOD)))
+    interval = window / count
+    shape = [float(f"{each:.5g}") for each in (watts / 2, *[watts] * count)]
+    of_window = {"begin_seconds": -interval, "interval_seconds": interval, "window_seconds": window}
+    return {**of_window, "rest_until_seconds": None, "watts": shape}
 
 
 def mutations(document: dict[str, Any], within: Path = ()) -> Iterator[tuple[Path, dict[str, Any]]]:
@@ -471,7 +482,8 @@ def _of_kind(kind: str, schema: dict[str, Any], whole: bool) -> Any:
         return next(word for word in WORDS if re.search(schema.get("pattern", ""), word))
     if kind == "boolean":
         return False
-    return max(schema.get("minimum", 1), schema.get("exclusiveMinimum", 0) + 1)
+    least = max(schema.get("minimum", 1), schema.get("exclusiveMinimum", 0) + 1)
+    return min(least, schema.get("maximum", least))
 
 
 def _mended(document: dict[str, Any]) -> dict[str, Any]:

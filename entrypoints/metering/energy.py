@@ -85,6 +85,21 @@ def total_energy(metered: Metered, window: Window) -> TotalEnergy:
         return TotalEnergy(None, str(error))
 
 
+def mean_watts(recording: Recording) -> float | None:
+    """Return the mean power in W of all devices together over a whole recording; None if that is not known."""
+    times = recording.times
+    if len(times) < 2:
+        return None
+    window = (times[0], times[-1])
+    try:
+        counters = zip(recording.joules, recording.facts.counter_ranges)
+        each = [counted_up(times, joules, top, window) for joules, top in counters]
+    except EnergyError:
+        return None
+    each = each or [integrated(times, watts, window) for watts in recording.watts]
+    return math.fsum(each) / (times[-1] - times[0]) if each else None
+
+
 def rest_needed(facts: MeterFacts, period: float) -> float:
     """Return the seconds of rest that idle power needs: a meter's first values average over a time before."""
     return (FEWEST_PERIODS + 2) * max(period, facts.update_period) + (facts.averaging or 0.0)
@@ -119,12 +134,13 @@ def integrated(times: Sequence[float], watts: Sequence[float], window: Window) -
 
 def counted_up(times: Sequence[float], joules: Sequence[float], top: float | None, window: Window) -> float:
     """Return the gain of a counter in J, interpolated at the edges; at `top` (J) it starts again from zero."""
-    gains = [_gain(before, after, top) for before, after in _pairs(joules)]
+    gains = [gain(before, after, top) for before, after in _pairs(joules)]
     risen = list(accumulate(gains, initial=0.0))
     return interpolated(times, risen, window[1]) - interpolated(times, risen, window[0])
 
 
-def _gain(before: float, after: float, top: float | None) -> float:
+def gain(before: float, after: float, top: float | None) -> float:
+    """Return by how much a counter rose between two readings. Raises EnergyError if it was reset."""
     if after >= before:
         return after - before
     if top is None:

@@ -102,15 +102,16 @@ class Sampler:
         self.in_use = [(device, had or has) for (device, has), (_, had) in zip(reading.in_use, before_it)]
         self.times.append(at)  # last, so that a reader never gets a time without its values
 
-    def recording(self) -> Recording:
-        """Return everything read so far."""
+    def recording(self, seconds: float = math.inf) -> Recording:
+        """Return everything read so far, or only what was read in about the last `seconds`."""
         count = len(self.times)
+        first = max(0, count - 1 - math.ceil(min(seconds / self.period, count)))
         return Recording(
             facts=self.meter.facts,
             period=self.period,
-            times=self.times[:count],
-            watts=tuple(column[:count] for column in self.watts),
-            joules=tuple(column[:count] for column in self.joules),
+            times=self.times[first:count],
+            watts=tuple(column[first:count] for column in self.watts),
+            joules=tuple(column[first:count] for column in self.joules),
             idle_until=self.idle_until,
             failures=self.failures,
             last_failure=self.last_failure or None,

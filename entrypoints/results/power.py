@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from entrypoints.metering.course import course
 from entrypoints.metering.energy import (
     Consumed,
     EnergyError,
@@ -16,11 +17,12 @@ from entrypoints.metering.energy import (
 )
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
-from entrypoints.results.json_values import Json, number
+from entrypoints.results.json_values import Json, finite, number
 from entrypoints.results.measurement import EVALUATED, NO_STEP, Measurement
 
 CUT_SHORT = "the rest was cut short"
 NO_REST = "there was no rest before the run (--idle-seconds 0)"
+DIGITS = 5  # of a value of power in the trace: more would be noise of the meter
 NO_METER = "no meter"  # the name of a host's devices that nothing counted
 
 
@@ -32,9 +34,12 @@ class Part(NamedTuple):
 
 
 def power(measurement: Measurement) -> Json:
-    """Return how power was metered and what each device used in the timed window; without a meter only the reason."""
+    """Return how power was metered and what each device used in the timed window; without a meter only the reason.
+
+    The course of power is there only if one task metered: hosts have no clock in common.
+    """
     counted = [Part(task.host, task.power) for task in measurement.tasks if not task.elsewhere]
-    return _together(counted, measurement.window) if counted else _own(measurement)
+    return _together(counted, measurement.window) if counted else {**_own(measurement), **_trace(measurement)}
 
 
 def consumed(measurement: Measurement, host: str) -> Consumed:
@@ -150,6 +155,27 @@ def _spent(measurement: Measurement, recording: Recording) -> tuple[WindowEnergy
         return window_energy(recording, measurement.timed_edges), None
     except EnergyError as error:
         return None, str(error)
+
+
+def _trace(measurement: Measurement) -> Json:
+    """Return the course of power, if the window has energy."""
+    recording = measurement.power
+    if isinstance(recording, Absence) or not finite(measurement.timed_energy.joules):
+        return {}
+    try:
+        whole = course(recording, measurement.timed_edges)
+    except EnergyError:
+        return {}
+    watts = [None if each is None or not math.isfinite(each) else float(f"{each:.{DIGITS}g}") for each in whole.watts]
+    return {
+        "trace": {
+            "begin_seconds": whole.begin,
+            "interval_seconds": whole.interval,
+            "window_seconds": measurement.window,
+            "rest_until_seconds": whole.rest_until,
+            "watts": watts,
+        }
+    }
 
 
 def _idle(recording: Recording) -> Json:

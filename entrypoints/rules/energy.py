@@ -8,7 +8,7 @@ from typing import Iterator, NamedTuple, Sequence
 from entrypoints.metering import names
 from entrypoints.metering.energy import FEWEST_PERIODS, LONGEST_GAP
 from entrypoints.metering.meters import replay
-from entrypoints.rules.facts import FIRST_VERSION, Facts, is_number, near
+from entrypoints.rules.facts import FIRST_VERSION, Facts, is_number, is_whole, near
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 OF_ENERGY = (
@@ -48,6 +48,7 @@ REST_SHARE, REST_SLACK = 0.75, 1.0  # of the rest; s
 # A counter and power differ by a few per cent. Power that every reading meets in a burst is still not five times the
 # mean; beyond that they are of different devices.
 MOST_DIFFERENCE = 4.0
+OF_ROUNDED_POWER = 1e-4  # of an energy
 WINDOWS = 1e-6  # of an energy: two windows are interpolated at the same edge
 
 
@@ -185,6 +186,57 @@ def energy_is_that_of_the_devices(facts: Facts) -> Iterator[str]:
     hosts = len({device.get("host") for device in power["devices"]})
     if different < len(power["devices"]) or (power["scope"] == "node" and different > hosts):
         yield f"power.devices: {len(power['devices'])}, of {different} names and the scope {power['scope']}"
+
+
+@rule(
+    "a whole number of the intervals of `power.trace` lies before the timed window, another one fills it, and power x "
+    "length of those is `energy`; without energy there is no trace",
+    "The course of power and its energy are the same readings.",
+    "1e-4 of the energy, since power is rounded to 5 digits",
+)
+def trace_adds_up_to_the_energy(facts: Facts) -> Iterator[str]:
+    """Add the intervals of the timed window up again."""
+    power, joules = facts.document["power"], facts.metric("energy")
+    trace = power.get("trace")
+    if trace is None:
+        return
+    if joules is None or not facts.window:
+        yield "power.trace: there is none without energy"
+        return
+    interval, window, watts = trace["interval_seconds"], trace["window_seconds"], trace["watts"]
+    if not near(window, facts.window):
+        yield differ("power.trace.window_seconds", window, facts.window, "the timed window")
+    before, within = -trace["begin_seconds"] / interval, window / interval
+    if is_whole(before) and is_whole(within) and round(before) + round(within) <= len(watts):
+        inside = watts[round(before) : round(before) + round(within)]
+        total = None if None in inside else math.fsum(inside) * interval
+        if total is None or not near(total, joules, OF_ROUNDED_POWER):
+            yield differ("power.trace.watts: their energy", total, joules, "metrics.energy")
+    else:
+        yield f"power.trace: {before!r} intervals lie before the window and {within!r} in it, of {len(watts)}"
+
+
+@rule(
+    "intervals of `power.trace` are no shorter than the periods of the meter, and all lie in the run; the rest before "
+    "it ends before the timed window",
+    "Between two readings nobody knows the power.",
+    "0.1 s + 1 % of the run",
+)
+def trace_is_of_the_run(facts: Facts) -> Iterator[str]:
+    """Compare the trace with the meter's period and the length of the run."""
+    power, elapsed = facts.document["power"], _elapsed(facts)
+    trace = power.get("trace")
+    if trace is None:
+        return
+    interval, rest = trace["interval_seconds"], trace["rest_until_seconds"]
+    shortest = max(power["sampling_period_seconds"], power["update_period_seconds"])
+    if interval < shortest * (1 - WINDOWS):
+        yield differ("power.trace.interval_seconds", interval, shortest, "the periods of the meter")
+    seconds = len(trace["watts"]) * interval
+    if elapsed is not None and seconds > 1.01 * elapsed + SECONDS_SLACK:
+        yield differ("power.trace: its length", seconds, elapsed, "at most the run")
+    if rest is not None and rest > 0:
+        yield differ("power.trace.rest_until_seconds", rest, 0.0, "at most the begin of the timed window")
 
 
 @rule(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import socket
 import sys
 from datetime import datetime, timezone
@@ -26,6 +27,7 @@ from entrypoints.runs.progress import Progress
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import host, memory
 from entrypoints.system.facts import Fact, fact
+from entrypoints.system.feed import opened_feed
 
 
 class ExecutedRun(NamedTuple):
@@ -50,7 +52,11 @@ def not_begun(card: Card, resolved: Configuration, conditions: Mapping[str, Fact
 
 def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE) -> ExecutedRun:
     """Run the configuration in a child, with progress on standard error."""
-    progress = Progress(resolved, card.problem["unit"], sys.stderr)
+    with opened_feed(os.environ) as feed:
+        return _execute(card, resolved, orders, team, Progress(resolved, card.problem["unit"], sys.stderr, feed))
+
+
+def _execute(card: Card, resolved: Configuration, orders: Orders, team: Team, progress: Progress) -> ExecutedRun:
     length = f"{resolved.steps} steps" if resolved.steps else f"{resolved.duration_seconds:g} s"
     progress.note(
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
@@ -61,9 +67,10 @@ def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NO
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device, team.parts(resolved))
     limited = dataclasses.replace(resolved, memory_limit_mib=limit)
     places = team.assign("run", limited)
-    with metering(resolved, orders, places, progress.note) as metered:
-        ranks = converse(limited, orders, places, follow=progress.follow, team=team)
-    power, others = metered(), [other.consumed for other in team.others]
+    with metering(resolved, orders, places, progress.note) as meter:
+        progress.watts = meter.watts
+        ranks = converse(limited, orders, places, follow=progress.follow, beat=progress.beat, team=team)
+    power, others = meter.recording(), [other.consumed for other in team.others]
     measurement, outcome = evaluated(
         lambda: judge(ranks, measured(ranks, power, card, resolved, others, len(places)), resolved, limit),
         lambda outcome: (fold([], card.problem["unit"], resolved.task), outcome),

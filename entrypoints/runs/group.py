@@ -132,15 +132,21 @@ def converse(
     job: str = "run",
     follow: Callable[[Message], None] = lambda _: None,
     team: Team = NOBODY_ELSE,
+    beat: Callable[[Sequence[int]], None] = lambda _: None,
 ) -> list[Rank]:
-    """Return what each rank reported and how it ended; `follow` gets each message of the first one as it arrives."""
+    """Return what each rank reported and how it ended.
+
+    `follow` gets each message of the first one as it arrives, `beat` the processes of this task's ranks again and
+    again.
+    """
     others = team.others
     heard: list[list[Message]] = [[] for _ in range(configuration.ranks)]
     endings: dict[int, Ending] = {}
     try:
         with started(configuration, orders, job, places) as own:
             sources: list[RankSource] = [*own, *others]
-            for rank, message in arrivals(sources):
+            processes = [child.process.pid for child in own]
+            for rank, message in arrivals(sources, beat=lambda: beat(processes)):
                 if isinstance(message, Rendezvous):
                     for source in sources[1:]:
                         source.meet(message)
@@ -174,13 +180,17 @@ def started(
         kill_orphans({*others, *(child.process.pid for child in ranks)})
 
 
-def arrivals(sources: Sequence[RankSource], head: RankSource | None = None) -> Iterator[tuple[int, Message]]:
+def arrivals(
+    sources: Sequence[RankSource], head: RankSource | None = None, beat: Callable[[], None] = lambda: None
+) -> Iterator[tuple[int, Message]]:
     """Yield messages with the number of their rank until all sources are done. A failure ends the others.
 
-    The `head` of a launch, if this is another task of it, is listened to as well.
+    The `head` of a launch, if this is another task of it, is listened to as well. `beat` is called at least every
+    TICK or two, also without any message.
     """
     running = list(sources)
     while running:
+        beat()
         for source in running:
             source.keep_order()
         listened = [*running, *([head] if head and head.open else [])]

@@ -270,16 +270,16 @@ def _work(
     resolved, own = Configuration(**configuration), [Place(*place) for place in places]
     metered = metering(resolved, orders, own, lambda _: None) if job == "run" else contextlib.nullcontext()
     heard: dict[int, list[Message]] = {place.rank: [] for place in own}
-    with metered as recording, started(resolved, orders, job, own) as head.ranks:
+    with metered as meter, started(resolved, orders, job, own) as head.ranks:
         for rank, message in arrivals(head.ranks, head):
             heard[rank].append(message)
             head.line.send("message", rank, [type(message).__name__, message])
         for child in head.ranks:
             child.reap()
     endings = {child.rank: child.ending() for child in head.ranks}
-    if recording:
+    if meter:
         ranks = [Rank(messages, endings[rank]) for rank, messages in heard.items()]
-        measurement = measured(ranks, recording(), cards.load()[resolved.workload], resolved)
+        measurement = measured(ranks, meter.recording(), cards.load()[resolved.workload], resolved)
         head.line.send("consumed", consumed(measurement, host))
     for child in head.ranks:
         head.line.send("ended", child.rank, endings[child.rank], child.failed)

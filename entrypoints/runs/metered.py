@@ -8,10 +8,10 @@ import hashlib
 import os
 import socket
 import time
-from typing import Callable, Iterable, Iterator, Sequence
+from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
 
 from entrypoints.contract.group import Place
-from entrypoints.metering.energy import Metered, rest_needed
+from entrypoints.metering.energy import Metered, mean_watts, rest_needed
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Sampler
 from entrypoints.metering.selection import open_meter
@@ -22,16 +22,26 @@ from entrypoints.runs.supervise import Orders
 _taken: dict[bytes, socket.socket] = {}  # by address; a claim ends with its process
 
 
+RECENT = 1.0  # seconds over which power is averaged for people
+
+
+class Metering(NamedTuple):
+    """What a meter has to say: at the end its whole recording, in between the power in W of its devices together."""
+
+    recording: Callable[[], Metered]
+    watts: Callable[[], float | None]
+
+
 @contextlib.contextmanager
 def metering(
     resolved: Configuration, orders: Orders, places: Sequence[Place], note: Callable[[str], None]
-) -> Iterator[Callable[[], Metered]]:
-    """Meter power of the devices of ranks while the context is open, idle power first; yield a function that then
-    returns the recording. `note` gets what takes time, for people."""
+) -> Iterator[Metering]:
+    """Meter power of the devices of ranks while the context is open, idle power first. `note` gets what takes time,
+    for people."""
     meter = open_meter(resolved.meter, resolved.device, [place.local_rank for place in places])
     if isinstance(meter, Absence):
         absence = meter
-        yield lambda: absence
+        yield Metering(lambda: absence, lambda: None)
         return
     sampler = Sampler(meter, resolved.meter_period_seconds)
     elsewhere = counted_elsewhere(meter.facts.source, meter.facts.devices)
@@ -43,7 +53,10 @@ def metering(
             note(f"measuring idle power for {seconds:g} s ({source}: {devices})")
             orders.rest(seconds)
             sampler.idle_until = time.monotonic()
-        yield sampler.recording if elsewhere is None else lambda: Absence(elsewhere, elsewhere=True)
+        yield Metering(
+            sampler.recording if elsewhere is None else lambda: Absence(elsewhere, elsewhere=True),
+            lambda: None if elsewhere else mean_watts(sampler.recording(RECENT)),
+        )
 
 
 def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.reference import Reference
@@ -10,8 +12,10 @@ from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome, with_numerics
 from entrypoints.runs.group import NOBODY_ELSE, Team, converse, ended
+from entrypoints.runs.pace import Pace
 from entrypoints.runs.supervise import Orders
 from entrypoints.system.console import status
+from entrypoints.system.feed import opened_feed
 
 
 def check(card: Card, resolved: Configuration, orders: Orders) -> Outcome:
@@ -29,7 +33,9 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
     if stored is None:
         return numerics.compare_with_reference([], None, resolved.precision)
     status(f"{resolved.workload} on {resolved.device}: checking correctness")
-    _, probed = probe(card, stored, resolved, orders, team)
+    with opened_feed(os.environ) as feed:
+        feed.send(Pace(resolved, card.problem["unit"]).as_json("checking correctness"))
+        _, probed = probe(card, stored, resolved, orders, team)
     status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed
 

@@ -1,47 +1,47 @@
-"""The progress of a run: a line that rewrites itself on a terminal, plain lines elsewhere."""
+"""The progress of a run: a line that rewrites itself on a terminal, plain lines elsewhere, data where a host draws."""
 
 from __future__ import annotations
 
+import collections
 import shutil
 import time
-from typing import TextIO
+from typing import Callable, Sequence, TextIO
 
 from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
 from entrypoints.planning.configuration import Configuration
+from entrypoints.runs.pace import Pace
 from entrypoints.runs.report import duration_text, significant
-from entrypoints.system.console import write_now
+from entrypoints.system import memory
+from entrypoints.system.console import bars, write_now
+from entrypoints.system.feed import Feed
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
+FEED_INTERVAL = 1.0  # seconds between two lines for a host that draws
 INPUT_BOUND = 0.1  # fraction of time waiting for data from which a run is called input-bound
 BAR = 20  # characters
-TITLES = {
-    "import": "importing the framework",
-    "data": "preparing data",
-    "model": "building the model",
-    "compile": "first step",
-    "warmup": "warming up",
-    "steady": "measuring",
-}
+CURVE = 12  # characters of the curve of rates, each of a FEED_INTERVAL or more
+NOT_READ = Feed(None)
 
 
 class Progress:
-    """Follows the messages of one run and writes to `stream`."""
+    """Follows the messages of one run and writes to `stream`, or to `feed` if a host reads that."""
 
-    def __init__(self, configuration: Configuration, unit: str, stream: TextIO) -> None:
-        self.configuration, self.unit, self.stream = configuration, unit, stream
+    def __init__(self, configuration: Configuration, unit: str, stream: TextIO, feed: Feed = NOT_READ) -> None:
+        self.configuration, self.stream, self.feed = configuration, stream, feed
+        self.pace = Pace(configuration, unit)
         self.terminal = stream.isatty()
-        self.phase = ""
-        self.steps = self.skipped = 0
-        self.timed, self.units, self.seconds, self.wait = 0, 0, 0.0, 0.0  # of the timed window so far
-        self.written_at = 0.0
+        self.watts: Callable[[], float | None] = lambda: None  # of the devices, from whoever meters them
+        self.skipped = 0
+        self.rates: collections.deque[float] = collections.deque(maxlen=CURVE)  # units per second, for a terminal
+        self.written_at = self.fed_at = 0.0
+        self._feed(())
 
     def follow(self, message: Message) -> None:
         """Process one message and show what changed, at limited intervals."""
+        self.pace.follow(message)
         if isinstance(message, Phase):
-            self.phase = message.name
-            self._show(TITLES[message.name])
+            self._show(self.pace.title)
         elif isinstance(message, Step):
-            self._count(message)
             if time.monotonic() - self.written_at >= INTERVALS[self.terminal]:
                 self._show(self.line())
         elif isinstance(message, Data):
@@ -56,6 +56,12 @@ class Progress:
             if self.skipped == 1:
                 self.note(f"skipping {message.path}, it cannot be read; the result counts all that is skipped")
 
+    def beat(self, processes: Sequence[int]) -> None:
+        """Feed a host that draws, at limited intervals; `processes` do the run. Called whether or not there is news."""
+        if time.monotonic() - self.fed_at < FEED_INTERVAL:
+            return
+        self._feed(processes)
+
     def end(self) -> None:
         """Clear the line of a run that has ended."""
         self._put(self._rewind())
@@ -66,20 +72,24 @@ class Progress:
 
     def line(self) -> str:
         """Return phase and step; with timed steps also throughput, time left, and whether the run waits for data."""
-        total = self.configuration.steps
-        number = "" if self.phase == "compile" else f"step {self.steps}{f'/{total}' if total else ''}"
-        parts = [f"{TITLES[self.phase]} {self._bar()}{number}".rstrip()]
-        if self.seconds:
-            parts += [f"{significant(self.units / self.seconds)} {self.unit}/s", f"{duration_text(self.left())} left"]
-            if self.wait > INPUT_BOUND * self.seconds:
-                parts.append(f"input-bound: {self.wait / self.seconds:.0%} of the time waits for data")
+        pace, total = self.pace, self.configuration.steps
+        number = "" if pace.phase == "compile" else f"step {pace.steps}{f'/{total}' if total else ''}"
+        parts = [f"{pace.title} {self._bar()}{number}".rstrip()]
+        throughput, left = pace.throughput, pace.left()
+        if throughput is not None and left is not None:
+            curve = bars(self.rates, self.stream) if self.terminal else ""
+            parts += [f"{significant(throughput)} {pace.unit}/s{curve and f' {curve}'}", f"{duration_text(left)} left"]
+            if pace.wait > INPUT_BOUND * pace.seconds:
+                parts.append(f"input-bound: {pace.wait / pace.seconds:.0%} of the time waits for data")
         return ", ".join(parts)
 
-    def left(self) -> float:
-        """Return the seconds until the end, at the pace of the timed steps so far."""
-        if self.configuration.steps is None:
-            return max(0.0, (self.configuration.duration_seconds or 0.0) - self.seconds)
-        return self.seconds / self.timed * (self.configuration.steps - self.steps)
+    def _feed(self, processes: Sequence[int]) -> None:
+        self.fed_at = time.monotonic()
+        if self.feed.is_read:
+            mib = memory.resident_mib(processes) if processes else None
+            self.feed.send(self.pace.as_json(watts=self.watts(), memory_mib=mib))
+        elif self.terminal and (rate := self.pace.rate()) is not None:
+            self.rates.append(rate)
 
     def _tell_data(self, data: Data) -> None:
         """Describe the data at a path; synthetic data need no description."""
@@ -91,23 +101,15 @@ class Progress:
         if data.classes == 1:
             self.note("with one class, loss and accuracy mean nothing")
 
-    def _count(self, step: Step) -> None:
-        self.steps += 1
-        if self.phase == "steady":
-            self.timed += 1
-            self.units += step.units
-            self.seconds += step.seconds
-            self.wait += step.wait
-
     def _bar(self) -> str:
         if not self.terminal:
             return ""
-        steps, duration = self.configuration.steps, self.configuration.duration_seconds
-        share = self.steps / steps if steps else self.seconds / (duration or 1.0)
-        filled = min(BAR, int(share * BAR))
+        filled = int(self.pace.share() * BAR)
         return f"[{'#' * filled}{'.' * (BAR - filled)}] "
 
     def _show(self, text: str) -> None:
+        if self.feed.is_read:
+            return
         self.written_at = time.monotonic()
         if self.terminal:
             self._put(self._rewind() + text[: shutil.get_terminal_size().columns - 1])

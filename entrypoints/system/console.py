@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Iterator, Sequence, TextIO
 
+BARS = "▁▂▃▄▅▆▇█"
+
 
 def status(text: str) -> None:
     """Write one line for people."""
@@ -17,6 +19,16 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows)]
     for row in rows:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip()
+
+
+def bars(values: Sequence[float], stream: TextIO) -> str:
+    """Return numbers as a curve of one character each, from zero up; nothing where a stream cannot show it."""
+    try:
+        BARS.encode(stream.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return ""
+    top = max(values, default=0.0)
+    return "".join(BARS[int(value / top * (len(BARS) - 1))] for value in values) if top > 0 else ""
 
 
 def write_now(stream: TextIO, text: str) -> None:

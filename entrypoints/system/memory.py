@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from pathlib import Path
+from typing import Iterable
 
 from entrypoints.system import cgroups, host
 from entrypoints.system.facts import MIB, fact
@@ -54,6 +56,20 @@ def die_first() -> None:
     """Make the kernel's out-of-memory killer prefer this process, and those it starts, to its parent."""
     with contextlib.suppress(OSError, ValueError):  # no /proc
         OOM_SCORE.write_text(str(max(VICTIM, int(OOM_SCORE.read_text()))))
+
+
+def resident_mib(processes: Iterable[int]) -> float | None:
+    """Return the MiB of memory that processes have together; None if all of them are gone."""
+    pages = sum(map(_resident_pages, processes))
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB if pages else None
+
+
+def _resident_pages(process: int) -> int:
+    """Return the pages of a process; 0 if it has ended."""
+    try:
+        return int((host.PROC / str(process) / "statm").read_text().split()[1])
+    except (OSError, LookupError, ValueError):
+        return 0
 
 
 def available_mib() -> float:

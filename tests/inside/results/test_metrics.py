@@ -275,6 +275,20 @@ def test_the_part_on_power():
     assert power["devices"][0]["power_mean"]["value"] == pytest.approx(50.0)
 
 
+def test_the_course_of_power_is_on_the_clock_of_the_timed_window():
+    trace = result.power(RUN)["trace"]
+    assert trace["window_seconds"] == pytest.approx(RUN.window)
+    assert trace["rest_until_seconds"] == pytest.approx(104.0 - RUN.timed_edges[0])
+    assert trace["begin_seconds"] == pytest.approx(99.0 - RUN.timed_edges[0], abs=trace["interval_seconds"])
+    assert set(trace["watts"]) == {50.0}
+
+
+def test_without_energy_there_is_no_course_of_power():
+    assert "trace" not in result.power(fold(MESSAGES, "images", "training", power=POWER._replace(failures=1, times=[])))
+    reset = POWER._replace(joules=[[50.0 * at % 100 for at in POWER.times]])
+    assert "trace" not in result.power(fold(MESSAGES, "images", "training", power=reset))
+
+
 def test_idle_power_that_was_not_measured_says_why():
     def idle(power):
         return result.power(fold(MESSAGES, "images", "training", power=power))["idle"]

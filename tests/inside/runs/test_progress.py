@@ -1,16 +1,22 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 
+import jsonschema
 import packed
 import pytest
+from program import ROOT
 
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Evaluated, Phase, Skipped, Step
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
 from entrypoints.runs import progress
+from entrypoints.runs.pace import Pace
+
+SCHEMA = json.loads((ROOT / "schemas" / "progress-1.0.json").read_text("utf-8"))
 
 
 class Terminal(io.StringIO):
@@ -104,4 +110,33 @@ def test_synthetic_data_are_nothing_to_tell():
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_before_any_timed_step_there_is_no_throughput(steps):
     shown = follow(io.StringIO(), "--steps", "10", steps=steps)
-    assert "images/s" not in (shown.line() if shown.phase else "")
+    assert "images/s" not in (shown.line() if shown.pace.phase else "")
+
+
+def test_on_a_terminal_the_rates_are_a_curve(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    shown = follow(EncodedTerminal(), "--steps", "100", "--warmup-steps", "2")
+    for seconds in (2.0, 1.0, 4.0):
+        now[0] += progress.FEED_INTERVAL
+        shown.follow(Step(seconds, 0.0, 8, 1, None))
+        shown.beat(())
+    assert shown.line().endswith("images/s ▄█▂, 3 min 15 s left")
+    for stream in (Terminal(), io.StringIO()):  # of no encoding, and no terminal
+        shown.stream = stream
+        assert "▄" not in shown.line()
+
+
+class EncodedTerminal(Terminal):
+    encoding = "utf-8"
+
+
+@pytest.mark.parametrize(("loss", "sent"), [(float("nan"), "nan"), (float("inf"), "inf"), (0.5, 0.5), (None, None)])
+def test_a_loss_that_is_not_finite_is_a_word_for_a_host_that_draws(loss, sent):
+    pace = Pace(resolve(parse(["--steps", "10"]), cards.load()["resnet50"], None), "images")
+    for message in (Phase("steady", 0.0), Step(2.0, 0.0, 8, 1, loss)):
+        pace.follow(message)
+    document = pace.as_json(watts=float("nan"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    assert (document["loss"], document["power_watts"], document["rate"]) == (sent, None, 4.0)
+    assert json.loads(json.dumps(document, allow_nan=False)) == document
