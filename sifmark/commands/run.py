@@ -3,38 +3,55 @@
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.core.console import output, status, step
+from sifmark.core.console import can_draw, output, status, step
 from sifmark.core.permissions import FileState, file_state
 from sifmark.core.process import CommandError, attend
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
 from sifmark.engines.binds import output_of
-from sifmark.engines.start import check_image, find, printed_command, run_options
+from sifmark.engines.progress import new_pipe, progress_folder
+from sifmark.engines.start import CheckedImage, check_image, find, printed_command, run_options
 from sifmark.results.envelope import sign_results
 from sifmark.results.load import files_of
 
 
 def run_image(
-    name: str, arguments: Sequence[str], settings: Settings, printed: bool = False, signed: bool = False
+    name: str,
+    arguments: Sequence[str],
+    settings: Settings,
+    printed: bool = False,
+    signed: bool = False,
+    plain: bool = False,
 ) -> None:
-    """Become the run of an image, which is given the arguments word for word.
+    """Run an image, which is given the arguments word for word.
 
-    Exit code, signals and terminal are the image's. With `printed` the command is only printed, for a job's script.
-    Where the settings or `signed` require a signature, an image without a trusted one is not started. Raises
-    SifmarkError.
+    Exit code, signals and terminal are the image's. With `printed` the command is only printed, for a job's script;
+    with `plain` nothing is drawn on a terminal. Where the settings or `signed` require a signature, an image without a
+    trusted one is not started. Raises SifmarkError.
     """
     address, engine = find(name, settings)
-    start_image(address, arguments, engine, settings, printed, signed)
+    start_image(address, arguments, engine, settings, printed, signed, plain)
 
 
 def start_image(
-    address: str, arguments: Sequence[str], engine: Engine, settings: Settings, printed: bool, signed: bool
+    address: str,
+    arguments: Sequence[str],
+    engine: Engine,
+    settings: Settings,
+    printed: bool,
+    signed: bool,
+    plain: bool = False,
 ) -> None:
-    """Become the run of an image at an address of an engine, or print its command. Raises SifmarkError."""
+    """Run an image at an address of an engine, or print its command. Raises SifmarkError.
+
+    This process becomes the image, unless it has to draw its progress or to sign its results.
+    """
     if printed:
         output(shlex.join(printed_command(address, engine, arguments, settings, signed)))
         return
@@ -45,15 +62,36 @@ def start_image(
     status(f"+ {shlex.join(argv)}")
     image.require_unchanged()
     results = output_of(arguments)
-    if settings.results_key is None or results is None:
+    attended = partial(attend, argv, image.variables)
+    if can_draw() and not plain:
+        attended = partial(_attend_drawn, image, arguments, options)
+    elif settings.results_key is None or results is None:
         _become(argv, image.variables)
-    _run_and_sign(argv, image.variables, results, settings.results_key)
+    if settings.results_key is None or results is None:
+        sys.exit(attended())
+    _run_and_sign(attended, results, settings.results_key)
 
 
-def _run_and_sign(argv: list[str], variables: Mapping[str, str], results: Path, key: Path) -> NoReturn:
+def _attend_drawn(image: CheckedImage, arguments: Sequence[str], options: Sequence[str]) -> int:
+    """Run an image to its end and draw its progress; without a pipe it writes plain lines. Return its exit code.
+
+    Raises SifmarkError.
+    """
+    from sifmark.live.run import attend_with_view  # here: a run that becomes the image should not wait for it
+
+    with progress_folder() as folder:
+        pipe = new_pipe(folder, "run")
+        if pipe is None:
+            return attend(image.command(arguments, options), image.variables)
+        with closing(pipe):
+            argv = image.command(arguments, [*options, *pipe.options(image.engine)])
+            return attend_with_view(argv, image.variables, pipe)
+
+
+def _run_and_sign(attended: Callable[[], int], results: Path, key: Path) -> NoReturn:
     """Run an image to its end, sign what it wrote to `results`, and exit as it did. Raises SifmarkError."""
     before = _states(results)
-    code = attend(argv, variables)
+    code = attended()
     for file, state in _states(results).items():
         if before.get(file) != state:
             status(f"signed: {sign_results(Path(file), key)}")

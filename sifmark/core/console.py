@@ -57,9 +57,19 @@ def is_quiet() -> bool:
     return _mode.quiet
 
 
+def can_draw() -> bool:
+    """Return whether stderr is a terminal on which something may be drawn again and again."""
+    return not _mode.quiet and sys.stderr.isatty() and not terminal().is_dumb_terminal
+
+
 def is_verbose() -> bool:
     """Return whether details are asked for."""
     return _mode.verbose
+
+
+def terminal() -> "Console":
+    """Return the console of stderr. All that is drawn shares it, so that nothing is written into a drawing."""
+    return _console(stderr=True)
 
 
 class Step:
@@ -110,9 +120,12 @@ class Step:
 
 
 @contextmanager
-def step(title: str) -> Iterator[Step]:
-    """Announce a piece of work, and report how long it took; a failure is reported by its error."""
-    if sys.stderr.isatty() and not _mode.quiet:
+def step(title: str, drawn: bool = False) -> Iterator[Step]:
+    """Announce a piece of work, and report how long it took; a failure is reported by its error.
+
+    With `drawn` something else shows meanwhile how far it is.
+    """
+    if not drawn and sys.stderr.isatty() and not _mode.quiet:
         with _console(stderr=True).status(_plain(title)) as spinner:
             current = Step(title, spinner)
             yield current

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from sifmark.core.environment import tool_environment
 from sifmark.core.errors import SifmarkError
@@ -92,9 +92,22 @@ def run_sifmark(
 
 
 def attend(argv: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a command that has this process's terminal, and return its exit code: 128 and its number for a signal.
+    """Run a command that has this process's terminal, and return its exit code as `exit_code_of` does.
 
     Signals for this process go to the command, which decides when to end. Raises CommandError if it cannot start.
+    """
+    with attended(argv, environment) as process:
+        process.wait()
+    return exit_code_of(process)
+
+
+@contextlib.contextmanager
+def attended(
+    argv: Sequence[str], environment: Mapping[str, str], piped: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command in the foreground, whose stdout or stderr may be pipes. It has to end before the block does.
+
+    Signals for this process go to the command meanwhile. Raises CommandError if it cannot start.
     """
     with contextlib.ExitStack() as handlers:
         process: subprocess.Popen[bytes] | None = None
@@ -106,11 +119,17 @@ def attend(argv: Sequence[str], environment: Mapping[str, str]) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             handlers.callback(signal.signal, number, signal.signal(number, pass_on))
         try:
-            process = subprocess.Popen(argv, env={**os.environ, **environment})
+            pipes: dict[str, Any] = dict.fromkeys(piped, subprocess.PIPE)
+            process = subprocess.Popen(argv, env={**os.environ, **environment}, **pipes)
         except OSError as error:
             cause, remedy = f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{Path(argv[0]).name}"
             raise CommandError(cause, remedy, code="program-missing") from error
-        code = process.wait()
+        yield process
+
+
+def exit_code_of(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit code of a command that has ended: 128 and its number for a signal."""
+    code = process.returncode
     return 128 - code if code < 0 else code
 
 

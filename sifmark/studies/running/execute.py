@@ -16,6 +16,7 @@ from sifmark.core.process import start_apart
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
 from sifmark.engines.binds import Bind
+from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
 from sifmark.studies.running import attendant, failures
@@ -65,18 +66,26 @@ class Processes:
 
 
 def execute(
-    planned: PlannedRun, ready: ReadySystem, share: Share, locks: Sequence[int], processes: Processes
+    planned: PlannedRun,
+    ready: ReadySystem,
+    share: Share,
+    locks: Sequence[int],
+    processes: Processes,
+    pipe: ProgressPipe | None = None,
 ) -> RunOutcome:
-    """Do a run and return what became of it. Raises SifmarkError or OSError for what other runs would meet too."""
+    """Do a run, which reports its progress by a pipe, and return what became of it.
+
+    Raises SifmarkError or OSError for what other runs would meet too.
+    """
     require_space(planned.result.parent)
     failures.clear(planned.result)
     begin = _Begin(planned)
     try:
-        argv = run_argv(planned, ready, tuple(share.environment))
+        argv = run_argv(planned, ready, tuple(share.environment), pipe)
     except UsageError as error:  # such as data that are not here
         return begin.failed(error.cause, None)
     ready.image.require_unchanged()
-    environment = {**ready.image.variables, **share.environment}
+    environment = {**ready.image.variables, **share.environment, **(pipe.variables if pipe else {})}
     with _without_leftovers(ready.image.engine, name_of(planned)):
         code = _attend(argv, share, log_of(planned), environment, locks, processes)
     outcome = outcome_of(planned)
@@ -98,8 +107,10 @@ def name_of(planned: PlannedRun) -> str:
     return f"sifmark-{planned.key}-{sha256_bytes(str(planned.result.absolute()).encode())[7:15]}"
 
 
-def run_argv(planned: PlannedRun, ready: ReadySystem, variables: Sequence[str] = ()) -> list[str]:
-    """Return the argv of a run's image, which gets these variables of its environment.
+def run_argv(
+    planned: PlannedRun, ready: ReadySystem, variables: Sequence[str] = (), pipe: ProgressPipe | None = None
+) -> list[str]:
+    """Return the argv of a run's image, which gets these variables of its environment, and sees the pipe.
 
     Raises UsageError for paths that cannot be shown to it.
     """
@@ -113,6 +124,7 @@ def run_argv(planned: PlannedRun, ready: ReadySystem, variables: Sequence[str] =
     options = run_options(image.engine, image.address, planned.run.arguments, binds)
     options += image.engine.name_flags(name_of(planned))
     options += [word for name in variables for word in image.engine.env_flags(name)]
+    options += pipe.options(image.engine) if pipe else []
     return image.command(planned.arguments, options)
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import LockHeldError, file_lock
+from sifmark.engines.progress import ProgressPipe
 from sifmark.studies.running.estimates import Estimates
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
 from sifmark.studies.running.failures import failure_file
@@ -23,6 +24,13 @@ from sifmark.studies.study import PlannedRun, RunState
 _TICK = 0.5  # seconds between two looks at what others have released
 _Stamp = tuple[int | None, ...]
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+PipeFor = Callable[[PlannedRun], ProgressPipe | None]
+
+
+def no_pipe(_planned: PlannedRun) -> None:
+    """Return no pipe: nobody reads how far a run is."""
 
 
 class Waiting(StrEnum):
@@ -80,10 +88,14 @@ class StudyRunner:
         watch: Callable[[Progress], None],
         estimates: Estimates,
         budget: float | None = None,
+        pipe_for: PipeFor = no_pipe,
     ) -> None:
-        """`report` is called with each run that ended, `watch` again and again while runs are in progress."""
+        """`report` is called with each run that ended, `watch` again and again while runs are in progress.
+
+        `pipe_for` is called with each run that is about to start, for the pipe by which it is to report its progress.
+        """
         self._systems, self._shares, self._estimates = systems, shares, estimates
-        self._report, self._watch = report, watch
+        self._report, self._watch, self._pipe_for = report, watch, pipe_for
         self._until = None if budget is None else time.monotonic() + budget
         self._processes = Processes()
         self._before: dict[str, _Stamp] = {}
@@ -136,7 +148,7 @@ class StudyRunner:
             if ended := self._done_by_others(planned):
                 self._note(progress, ended)
                 return True
-            work = (planned, share, lock, locks.pop_all())
+            work = (planned, share, lock, locks.pop_all(), self._pipe_for(planned))
             self._threads[planned.key] = threading.Thread(target=self._work, args=work, daemon=True)
             progress.active[planned.key] = planned
             self._threads[planned.key].start()
@@ -168,14 +180,14 @@ class StudyRunner:
             return True
         return time.monotonic() + (self._estimates.seconds(planned) or 0.0) <= self._until
 
-    def _work(self, planned: PlannedRun, share: Share, lock: int, locks: ExitStack) -> None:
+    def _work(self, planned: PlannedRun, share: Share, lock: int, locks: ExitStack, pipe: ProgressPipe | None) -> None:
         """Do a run; a thread calls this."""
         begin = time.monotonic()
         event: Ended | Broken
         try:
             with locks:
                 ready, _ = self._systems[planned.run.system]
-                outcome = execute(planned, ready, share, [lock], self._processes)
+                outcome = execute(planned, ready, share, [lock], self._processes, pipe)
             event = Ended(planned, outcome, time.monotonic() - begin)
         except BaseException as error:  # it is raised where the study can be stopped
             event = Broken(planned, error)

@@ -67,7 +67,7 @@ def test_a_run_is_asked_to_end_once(processes: list[Attended], log: Path, how: s
         "print('ready', flush=True)\n"
         "time.sleep(60)",
     )
-    wait_for(log, "ready")
+    wait_for(log, "ready\n")
     if how == "an order":
         process.send_signal(signal.SIGTERM)
     else:
@@ -86,7 +86,7 @@ def test_a_second_order_is_passed_on(processes: list[Attended], log: Path) -> No
         "print('ready', flush=True)\n"
         "signal.pause(); signal.pause()",
     )
-    wait_for(log, "ready")
+    wait_for(log, "ready\n")
     process.send_signal(signal.SIGINT)
     wait_for(log, "asked")
     process.send_signal(signal.SIGHUP)

@@ -1,0 +1,1 @@
+"""Drawing runs in progress on a terminal: throughput, loss, power, memory and time left."""

@@ -1,0 +1,121 @@
+"""The runs of a study side by side: a row or two for each that is in progress, below how far the whole study is."""
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from sifmark.core.console import printable
+from sifmark.engines.progress import ProgressPipe, new_pipe, progress_folder
+from sifmark.live.course import Course
+from sifmark.live.drawing import Drawing
+from sifmark.live.graphs import bar, curve
+from sifmark.live.texts import GAP, cut, fitting, left_of, measured_in, padded, phase_of
+from sifmark.studies.study import PlannedRun
+
+_WIDE = 110  # columns from which a run has one row
+_GRAPHS = 70  # columns from which two lines have graphs
+_LABEL = 0.4  # of the width, at most, for the name of a run in its only row
+_PHASE, _LEFT, _AMOUNT = 24, 10, 16  # columns of a row
+_BAR = 20  # columns
+_CURVE = 12
+_REST = 3  # lines of a terminal that are left to others
+
+
+class StudyView:
+    """What is drawn of a study; it has the pipes by which the runs report."""
+
+    def __init__(self, title: str, folder: Path | None) -> None:
+        """Make the pipes in a folder, if there is one."""
+        self._title, self._folder, self._drawing = title, folder, Drawing(self)
+        self._pipes: dict[str, ProgressPipe] = {}  # by the key of a run
+        self._courses: dict[str, Course] = {}
+        self._headline, self._labels = "", dict[str, str]()
+        self._done = self._total = 0
+
+    def pipe_for(self, planned: PlannedRun) -> ProgressPipe | None:
+        """Return a new pipe for a run that is about to start; None where none can be made."""
+        pipe = new_pipe(self._folder, planned.key)
+        if pipe is not None:
+            self._pipes[planned.key] = pipe
+            self._courses[planned.key] = Course()
+        return pipe
+
+    def show(self, headline: str, done: int, total: int, labels: Mapping[str, str]) -> None:
+        """Draw how far the study is, in words and by the number of runs, and the runs in progress by their keys."""
+        self._headline, self._done, self._total = printable(f"{self._title}: {headline}"), done, total
+        self._labels = {key: printable(label) for key, label in labels.items()}
+        self._forget(set(self._pipes) - set(labels))
+        for key, pipe in self._pipes.items():
+            for progress in pipe.read():
+                self._courses[key].add(progress)
+        self._drawing.refresh()
+
+    def close(self) -> None:
+        """Take the view away, and remove the pipes."""
+        self._drawing.clear()
+        self._forget(set(self._pipes))
+
+    def _forget(self, keys: Set[str]) -> None:
+        for key in keys:
+            self._pipes.pop(key).close()
+            del self._courses[key]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the lines, as rich calls this for each frame: the terminal may have changed since the last."""
+        width, plain = options.max_width - 1, options.ascii_only
+        yield cut(fitting((self._headline, bar(self._share(), _BAR, plain)), width), width, plain, "bold")
+        lines = list(self._rows(width, plain) if width >= _WIDE else self._pairs(width, plain))
+        most = max(1, console.size.height - _REST)
+        yield from lines[:most]
+        if len(lines) > most:
+            yield cut("this terminal is too low for the others", width, plain, "dim")
+
+    def _share(self) -> float:
+        """Return which part of the study is done, with what is done of the runs in progress."""
+        begun = sum(course.latest.share for course in self._courses.values() if course.latest)
+        return (self._done + begun) / self._total if self._total else 0.0
+
+    def _rows(self, width: int, plain: bool) -> Iterator[Text]:
+        """Yield the runs as a table: what is most important is on the left, and the right may be cut off."""
+        column = min(max(map(len, self._labels.values()), default=0), int(_LABEL * width))
+        head = [" " * column, f"{'':{_PHASE}}", f"{'':{_LEFT}}"]
+        names = ("throughput", "loss", "power", "memory")
+        yield cut(GAP.join([*head, *(f"{name:{_CURVE + 1 + _AMOUNT}}" for name in names)]), width, plain, "dim")
+        for key, label in self._labels.items():
+            course = self._courses.get(key, Course())
+            cells = [
+                padded(label, column, plain),
+                padded(self._phase(key), _PHASE, plain),
+                f"{left_of(course):>{_LEFT}}",
+            ]
+            for measured in measured_in(course):
+                (graph,) = curve(measured.values, _CURVE, 1, plain, measured.from_zero)
+                cells.append(f"{graph:{_CURVE}} {measured.text:{_AMOUNT}}")
+            yield cut(GAP.join(cells), width, plain)
+
+    def _pairs(self, width: int, plain: bool) -> Iterator[Text]:
+        """Yield the runs with two lines each, of which the second has as much as fits."""
+        for key, label in self._labels.items():
+            course = self._courses.get(key, Course())
+            words = [self._phase(key), left_of(course)]
+            for measured in measured_in(course):
+                graph = curve(measured.values, _CURVE, 1, plain, measured.from_zero) if width >= _GRAPHS else [""]
+                words.append(f"{graph[0]} {measured.text}".strip() if measured.text else "")
+            yield cut(label, width, plain)
+            yield cut(GAP + fitting(words, width - len(GAP)), width, plain, "cyan")
+
+    def _phase(self, key: str) -> str:
+        course = self._courses.get(key)
+        if course is None:
+            return "running"  # without a pipe
+        return phase_of(course.latest) if course.latest else "starting"
+
+
+@contextmanager
+def drawn_study(title: str) -> Iterator[StudyView]:
+    """Draw a study for as long as the context is open."""
+    with progress_folder() as folder, closing(StudyView(title, folder)) as view:
+        yield view
