@@ -3,7 +3,19 @@
 from types import ModuleType
 
 from sifmark.commands.definition import Command
-from sifmark.commands.definitions import analysis, data, dev, image, main, published, recipe, registry, results, study
+from sifmark.commands.definitions import (
+    analysis,
+    data,
+    dev,
+    image,
+    main,
+    published,
+    recipe,
+    registry,
+    report,
+    results,
+    study,
+)
 
 
 def _commands_of(module: ModuleType) -> list[Command]:
@@ -17,6 +29,7 @@ GROUPS: dict[str, list[Command]] = {
     "Registries": _commands_of(registry),
     "Results": _commands_of(results),
     "Studies": _commands_of(study) + _commands_of(analysis) + _commands_of(published),
+    "Reports": _commands_of(report),
     "Recipes and data": _commands_of(recipe) + _commands_of(data),
     "Development": _commands_of(dev),
 }

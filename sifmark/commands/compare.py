@@ -128,7 +128,7 @@ def full_name(field: str) -> str:
 def compare(options: CompareOptions) -> None:
     """Print the comparison. Raises SifmarkError if something cannot be compared, GateError if the gate fails."""
     write, gate = options.writer(), options.gate()
-    require_trusted_keys(options)
+    require_trusted_keys(options.trusted_keys)
     query = options.query()
     references = _references(options, query)
     comparison = compare_results(options.paths, query, options.against, options.trusted_keys, references)
@@ -144,9 +144,9 @@ def compare(options: CompareOptions) -> None:
         status(f"the gate passed: no ratio is {gate.side} {gate.limit:g}")
 
 
-def require_trusted_keys(options: CompareOptions) -> None:
-    """Raise UsageError if signatures are required and no key could have made one."""
-    if options.trusted_keys is not None and not key_files(options.trusted_keys):
+def require_trusted_keys(keys: Sequence[str] | None) -> None:
+    """Raise UsageError if signatures are required, of these keys, and none of them could have made one."""
+    if keys is not None and not key_files(keys):
         remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
         raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")
 

@@ -151,6 +151,7 @@ Keys = Annotated[
     ),
 ]
 Format = Annotated[str, Option("Format of the answer; --json is short for --format json.", choices=FORMATS)]
+Plain = Annotated[bool, Option("Lines of text instead of graphs on a terminal.")]
 JUnit = Annotated[str, Option("Also write a JUnit report, for CI.", "FILE", completes="file")]
 RegistryName = Annotated[
     str,

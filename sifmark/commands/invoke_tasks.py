@@ -31,9 +31,24 @@ def namespace() -> Collection:
     for name, command in COMMANDS.items():
         group, _, short = name.rpartition(".")
         if group and group not in root.collections:
-            root.add_collection(Collection(group))
+            root.collections[group] = _Group(group, root.tasks.get(group))
         (root.collections[group] if group else root).add_task(_task(command, short), name=short)
     return root
+
+
+class _Group(Collection):
+    """The commands of a group, whose name may be a command too: `report` is one beside `report.site`.
+
+    Invoke would refuse the two names, and lists a task of a group's name under another one.
+    """
+
+    def __init__(self, name: str, namesake: Any = None) -> None:
+        super().__init__(name)
+        self.namesake = namesake
+
+    def task_with_config(self, name: str | None) -> tuple[str, dict[str, Any]]:
+        """Return a task and its configuration; without a name, the task that is called like the group."""
+        return super().task_with_config(name) if name else (self.namesake, self.configuration())
 
 
 class _CommandLine(Collection):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from sifmark.core import paths
 from sifmark.dev.error_pages import error_page
+from sifmark.dev.published_page import PAGE as PUBLISHED_PAGE
+from sifmark.dev.published_page import published_page
 from sifmark.dev.reference_pages import reference_pages
 from sifmark.dev.schema_pages import pages
 from sifmark.dev.script_examples import script_examples
@@ -18,7 +20,13 @@ def generated_pages() -> dict[Path, str]:
     """Return the text that each generated page, and each example of a job's script, should have."""
     schemas = {paths.SCHEMAS / name: text for name, text in pages().items()}
     reference = {REFERENCE / name: text for name, text in reference_pages().items()}
-    return {**schemas, **reference, ERROR_PAGE: error_page(), **dict(script_examples())}
+    return {
+        **schemas,
+        **reference,
+        ERROR_PAGE: error_page(),
+        PUBLISHED_PAGE: published_page(),
+        **dict(script_examples()),
+    }
 
 
 def stale_pages() -> list[str]:

@@ -24,6 +24,7 @@ from sifmark.results.rules import violations_of
 LARGEST_DOCUMENT = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
 MOST_PROBLEMS = 20  # reported for one document
 SUFFIXES = (".json", ".jsonl")
+REPORT_MARKER, SITE_MARKER = WRITTEN = (".report.json", ".sifmark-site.json")  # in what `report` and its site write
 _SCHEMA = "result"
 # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -55,7 +56,7 @@ def load_results(path: str) -> Iterator[LoadedResult]:
     Raises UsageError if there is none. What is unpacked of an archive is removed when its last document was yielded.
     """
     empty = True
-    for file, problem in _find(path):
+    for file, problem in result_files(path):
         empty = False
         if problem:
             yield LoadedResult(file, {}, (problem,))
@@ -73,7 +74,7 @@ def files_of(paths: Iterable[str]) -> Iterator[str]:
         if split_archive(path):
             remedy = f"unpack it: tar -xzf {shlex.quote(path)}; sifmark results.trace reads signatures in archives"
             raise UsageError(f"{path} is an archive, not a file of results", remedy, code="result-missing")
-        files = list(_find(path))
+        files = list(result_files(path))
         if not files:
             raise _no_result(path)
         for file, problem in files:
@@ -185,8 +186,8 @@ def _versions() -> tuple[str, ...]:
     return tuple(known_versions(_SCHEMA))
 
 
-def _find(path: str) -> Iterator[tuple[str, str]]:
-    """Yield files, and folders that cannot be searched with the reason. A name that exists is no glob."""
+def result_files(path: str) -> Iterator[tuple[str, str]]:
+    """Yield the files at a path, and folders that cannot be searched with the reason. A name that exists is no glob."""
     for name in [path] if os.path.lexists(path) or split_archive(path) else sorted(glob.glob(path, recursive=True)):  # noqa: PTH207
         yield from _walk(name) if Path(name).is_dir() else [(name, "")]
 
@@ -194,7 +195,8 @@ def _find(path: str) -> Iterator[tuple[str, str]]:
 def _walk(root: str) -> Iterator[tuple[str, str]]:
     """Yield result files below a folder, by name. Links are followed, and no folder is entered twice.
 
-    Names that begin with a dot are left out: they are drafts of files that are being written.
+    Names that begin with a dot are left out: they are drafts of files that are being written. So are folders of
+    reports and sites, whose JSON files are none of results.
     """
     pending, entered = [root], set()
     while pending:
@@ -205,10 +207,13 @@ def _walk(root: str) -> Iterator[tuple[str, str]]:
                 continue
             entered.add((status.st_dev, status.st_ino))
             with os.scandir(folder) as entries:
-                ordered = sorted((entry.name, entry) for entry in entries if not entry.name.startswith("."))
+                every = sorted((entry.name, entry) for entry in entries)
         except OSError as error:
             yield folder, f"does not read: {error.strerror}"
             continue
+        if any(name in WRITTEN for name, _ in every):
+            continue
+        ordered = [(name, entry) for name, entry in every if not name.startswith(".")]
         folders = [entry.path for _, entry in ordered if _is_folder(entry)]
         folder_paths = set(folders)
         for name, entry in ordered:

@@ -3,7 +3,8 @@
 import math
 
 DIGITS = 4  # significant digits of a number without an interval
-FEWEST_DIGITS = 3
+FEWEST_DIGITS, MOST_DIGITS = 3, 8  # of a number with an interval
+_ROUNDING = 1e-12  # of a value: a narrower interval is of equal values
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
 _SCALED_UNITS = ("FLOP/s",)
 _SECONDS = ((1.0, ""), (1e-3, "m"), (1e-6, "µ"))
@@ -50,10 +51,11 @@ def format_seconds(seconds: float) -> str:
 
 
 def _places(value: float, low: float, high: float) -> int:
-    """Return the decimal places that show two digits of half the interval, but three digits of the value."""
+    """Return the decimal places that show two digits of half the interval, but three to eight digits of the value."""
     half = (high - low) / 2
-    wanted = 1 - _magnitude(half) if half > 0 else DIGITS - 1 - _magnitude(value)
-    return max(wanted, FEWEST_DIGITS - 1 - _magnitude(value))
+    spread = half > abs(value) * _ROUNDING
+    wanted = 1 - _magnitude(half) if spread else DIGITS - 1 - _magnitude(value)
+    return min(max(wanted, FEWEST_DIGITS - 1 - _magnitude(value)), MOST_DIGITS - 1 - _magnitude(value))
 
 
 def _fixed(value: float, places: int) -> str:

@@ -20,7 +20,7 @@ def folder_of(study: Study, results: Path) -> Path:
     folder = results / study.name
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "choose another one: --results FOLDER", code="study-folder-mismatch")
-    owner = _owner(folder)
+    owner = owner_of(folder)
     if owner and (owner.get("name"), owner.get("title")) != (study.name, _title(study)):
         if owner.get("digest") == sha256_file(study.file):  # renamed
             return folder
@@ -35,14 +35,14 @@ def claim_folder(study: Study, results: Path) -> Path:
     folder = folder_of(study, results)
     folder.mkdir(parents=True, exist_ok=True)
     record = {"name": study.name, "title": _title(study), "digest": sha256_file(study.file)}
-    if _owner(folder) != record:
+    if owner_of(folder) != record:
         write_json(folder / OWNER, record)
     return folder
 
 
 def study_of(result: Path) -> str:
     """Return the name of the study that a result is of, by the folder that it is in; empty if that is of none."""
-    return next((owner.get("name", "") for folder in result.parents[:2] if (owner := _owner(folder))), "")
+    return next((owner.get("name", "") for folder in result.parents[:2] if (owner := owner_of(folder))), "")
 
 
 def system_folders(folder: Path) -> tuple[Path, ...]:
@@ -76,7 +76,8 @@ def run_lock(folder: Path, system: str, key: str) -> Path:
     return folder / system / f".{key}.lock"
 
 
-def _owner(folder: Path) -> dict[str, str]:
+def owner_of(folder: Path) -> dict[str, str]:
+    """Return whose results a folder has: name, title and digest of a study; nothing if it is of none."""
     with suppress(OSError, ValueError):
         record = json.loads((folder / OWNER).read_text(encoding="utf-8"))
         return record if isinstance(record, dict) else {}

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sifmark.commands.definition import BASES, ENGINE, Argument, Format, JUnit, Keys, Option, Strings, command
+from sifmark.commands.definition import BASES, ENGINE, Argument, Format, JUnit, Keys, Option, Plain, Strings, command
 from sifmark.core.settings import Settings
 
 Results = Annotated[Strings, Argument("Result files, folders of them, or quoted globs.", "RESULTS", completes="file")]
@@ -59,11 +59,12 @@ def run(
         bool, Option("Refuse an image without a trusted signature; --key implies it.")
     ] = False,
     key: Keys = (),
+    plain: Plain = False,
 ) -> None:
     """Run an image with the flags and bind mounts that it needs."""
     from sifmark.commands.run import run_image
 
-    run_image(name, arguments, settings, printed=print_, signed=require_signature or bool(key))
+    run_image(name, arguments, settings, print_, require_signature or bool(key), plain)
 
 
 @command("verify", ENGINE, example="verify cpu")

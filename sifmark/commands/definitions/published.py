@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sifmark.commands.definition import Argument, Format, command
+from sifmark.commands.definition import Argument, Format, Option, command
 
 
 @command("published.list", example="published.list")
@@ -16,12 +16,15 @@ def list_studies(format_: Format = "table") -> None:
 @command("published.show", example="published.show pearc22/1")
 def show(
     name: Annotated[str, Argument("A study, one of its tables, or a file in the same format.", "NAME[/TABLE]")],
+    output: Annotated[
+        str, Option("Draw the tables and figures as files of a folder instead.", "FOLDER", "o", completes="folder")
+    ] = "",
     format_: Format = "table",
 ) -> None:
-    """Print the tables of a published study.
+    """Print or draw the tables of a published study.
 
     They are as printed; JSON and CSV also have each figure as a result has it: metric, unit, conditions.
     """
     from sifmark.commands.published.show import show_published
 
-    show_published(name, format_)
+    show_published(name, format_, output)

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from sifmark.commands.definition import ENGINE, Argument, Format, Option, Strings, command
+from sifmark.commands.definition import ENGINE, Argument, Format, Option, Plain, Strings, command
 from sifmark.commands.definitions.main import Results
 from sifmark.core.settings import Settings
 
@@ -77,6 +77,7 @@ def run(
         int, Option("Runs side by side. [default: one for each device; 1 on a CPU]", "N", short="j", least=1)
     ] = 0,
     dry_run: Annotated[bool, Option("Print commands or job scripts only.", short="n")] = False,
+    plain: Plain = False,
     format_: Format = "table",
 ) -> None:
     """Run what is missing of a study."""
@@ -86,7 +87,7 @@ def run(
     from sifmark.studies.plan import Request
 
     request = Request(study, variant, tuple(system), Path(results), tuple(only), retry)
-    run_study(request, RunOptions(on, dry_run, budget, jobs), settings, format_)
+    run_study(request, RunOptions(on, dry_run, budget, jobs, plain), settings, format_)
 
 
 @command("study.status", ENGINE, example="study.status quick --system here:cpu")

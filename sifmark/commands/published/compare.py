@@ -18,7 +18,7 @@ _REMEDY = (
 
 def compare_published(options: CompareOptions) -> None:
     """Print published figures beside results. Raises SifmarkError if nothing could be compared."""
-    require_trusted_keys(options)
+    require_trusted_keys(options.trusted_keys)
     name = options.reference.removeprefix(PUBLISHED)
     _require_meaning(options)
     comparison = compare_with_published(

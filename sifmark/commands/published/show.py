@@ -1,23 +1,49 @@
 """The published.show command: tables of a published study, as printed and in terms of a result."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from sifmark.commands.answers import MARKDOWN, Table, answer
-from sifmark.core.console import align_columns, markdown_lines, markdown_text, output
+from sifmark.commands.report.packages import require_packages
+from sifmark.core.console import align_columns, markdown_lines, markdown_text, output, printable, status
+from sifmark.core.files import atomic_path
 from sifmark.studies.published.figures import PublishedStudy, PublishedTable
 from sifmark.studies.published.listing import FIGURE_COLUMNS, figure_row, study_record, table_record
 from sifmark.studies.published.load import select_tables
 
 
-def show_published(name: str, form: str) -> None:
-    """Print the tables that NAME or NAME/TABLE stands for. Raises UsageError for an unknown one."""
+def show_published(name: str, form: str, folder: str = "") -> None:
+    """Print the tables that NAME or NAME/TABLE stands for, or draw them. Raises UsageError for an unknown one."""
     study, tables = select_tables(name)
+    if folder:
+        _draw(study, tables, Path(folder), form)
+        return
     if form == MARKDOWN:
         output("\n".join(_markdown(study, tables)))
         return
     document = study_record(study) | {"traps": list(study.traps), "tables": [table_record(table) for table in tables]}
     flat = Table(FIGURE_COLUMNS, [figure_row(figure) for table in tables for figure in table.figures])
     answer(form, document, flat, lambda: output("\n".join(_text(study, tables))))
+
+
+def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Path, form: str) -> None:
+    """Draw tables as files of a folder, and list them. Charts whose numbers are not printed are named."""
+    require_packages("pictures")
+    from sifmark.report.charts.render import paper_files
+    from sifmark.report.outputs.printed import pictures_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[tuple[str, str]] = []
+    for table in tables:
+        for chart in pictures_of(study, table):
+            for name, content in paper_files(chart).items():
+                with atomic_path(folder / name) as draft:
+                    draft.write_bytes(content)
+                files.append((str(folder / name), chart.title))
+        if table.no_numbers:
+            status(printable(f"{study.name}/{table.name}: {table.no_numbers}"))
+    record = [{"file": file, "title": title} for file, title in files]
+    answer(form, record, Table(("file", "title"), [[printable(cell) for cell in row] for row in files]))
 
 
 def _text(study: PublishedStudy, tables: tuple[PublishedTable, ...]) -> Iterator[str]:

@@ -1,21 +1,24 @@
 """How far a study is, for whoever waits for it: a line for each run that has ended, and what is in progress."""
 
 import time
+from collections.abc import Callable, Mapping
 
-from sifmark.core.console import Step, status
+from sifmark.core.console import status
 from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.studies.running.estimates import Estimates
 from sifmark.studies.running.matrix import Labels
 from sifmark.studies.running.runner import Ended, Progress
 
+Show = Callable[[str, int, int, Mapping[str, str]], None]  # in words, runs done, of how many, those in progress by key
+
 
 class StudyDisplay:
     """Tells how far the whole study is."""
 
-    def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, current: Step) -> None:
+    def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, show: Show) -> None:
         self.count = 0  # of runs that have ended
         self._labels, self._total, self._side_by_side = labels, total, side_by_side
-        self._estimates, self._step = estimates, current
+        self._estimates, self._show = estimates, show
         self._changed = time.monotonic()
 
     def report(self, ended: Ended, progress: Progress) -> None:
@@ -38,9 +41,10 @@ class StudyDisplay:
         """Show what is in progress."""
         if not progress.active:
             self._changed = time.monotonic()  # nothing comes nearer to its end
-        now = ", ".join(self._labels.of(planned) for planned in progress.active.values())
-        text = now or f"waiting {progress.reason.value}"
-        self._step.detail(f"{self.count} of {self._total} done{self._left(progress)}; {text}")
+        waiting = "" if progress.active else f"; waiting {progress.reason.value}"
+        headline = f"{self.count} of {self._total} done{self._left(progress)}{waiting}"
+        labels = {key: self._labels.of(planned) for key, planned in progress.active.items()}
+        self._show(headline, self.count, self._total, labels)
 
     def _left(self, progress: Progress) -> str:
         if not progress.remaining:

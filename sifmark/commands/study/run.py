@@ -2,12 +2,13 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from sifmark.commands.answers import Table, answer
-from sifmark.commands.study.display import StudyDisplay
-from sifmark.core.console import output, status, step, warn
+from sifmark.commands.study.display import Show, StudyDisplay
+from sifmark.core.console import can_draw, output, status, step, warn
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.studies.folder import claim_folder
@@ -17,7 +18,7 @@ from sifmark.studies.running.execute import run_argv
 from sifmark.studies.running.here import Choice, choose, make_ready
 from sifmark.studies.running.matrix import Labels
 from sifmark.studies.running.order import parse_budget
-from sifmark.studies.running.runner import Ended, Progress, StudyRunner
+from sifmark.studies.running.runner import Ended, PipeFor, Progress, StudyRunner, no_pipe
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.running.states import read_states
 from sifmark.studies.schedulers.jobs import JobArray
@@ -36,6 +37,7 @@ class RunOptions:
     dry_run: bool = False
     budget: str = ""
     jobs: int = 0
+    plain: bool = False
 
 
 def run_study(request: Request, options: RunOptions, settings: Settings, form: str) -> None:
@@ -51,7 +53,7 @@ def run_study(request: Request, options: RunOptions, settings: Settings, form: s
         _show(plan, choice, settings, form)
         return
     claim_folder(plan.study, request.results)
-    progress = _do(plan, choice, settings, options.jobs, budget)
+    progress = _do(plan, choice, settings, options, budget)
     _conclude(request, plan, choice, progress, form)
 
 
@@ -110,22 +112,38 @@ def _show(plan: StudyPlan, choice: Choice, settings: Settings, form: str) -> Non
     answer(form, documents, Table(columns, rows), show)
 
 
-def _do(plan: StudyPlan, choice: Choice, settings: Settings, jobs: int, budget: float | None) -> Progress:
+def _do(plan: StudyPlan, choice: Choice, settings: Settings, options: RunOptions, budget: float | None) -> Progress:
     """Do the chosen runs. Raises SifmarkError for what ends the study."""
     with step(f"look at the images of {plan.study.name}"):
-        systems = make_ready(plan, choice.runs, settings, jobs)
+        systems = make_ready(plan, choice.runs, settings, options.jobs)
     total, side_by_side = len(choice.runs), max((machine.jobs for _, machine in systems.values()), default=1)
     status(f"{plan.study.name}: {total} runs to do, results in {plan.folder}")
     estimates = Estimates()
-    with step(f"run {plan.study.name}") as current:
-        display = StudyDisplay(Labels(plan), total, side_by_side, estimates, current)
+    with _shown(f"run {plan.study.name}", options.plain) as (show, pipe_for):
+        display = StudyDisplay(Labels(plan), total, side_by_side, estimates, show)
         shares = Shares(settings.cache / _SHARES)
-        runner = StudyRunner(systems, shares, display.report, display.watch, estimates, budget)
+        runner = StudyRunner(systems, shares, display.report, display.watch, estimates, budget, pipe_for)
         try:
             return runner.do(choice.runs)
         except (KeyboardInterrupt, SystemExit):
             status(f"  stopped after {display.count} of {total} runs; the same command goes on with the others")
             raise
+
+
+@contextmanager
+def _shown(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
+    """Yield what shows how far the study is, as graphs or in a line, and what its runs report by."""
+    if plain or not can_draw():
+        with step(title) as current:
+            yield (
+                lambda headline, _done, _total, labels: current.detail("; ".join([headline, *labels.values()])),
+                no_pipe,
+            )
+        return
+    from sifmark.live.study import drawn_study  # here: without a terminal nothing should wait for it
+
+    with step(title, drawn=True), drawn_study(title) as view:
+        yield view.show, view.pipe_for
 
 
 def _conclude(request: Request, plan: StudyPlan, choice: Choice, progress: Progress, form: str) -> None:

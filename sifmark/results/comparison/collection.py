@@ -27,6 +27,7 @@ from sifmark.results.load import LoadedResult, load_all
 
 Document = dict[str, Any]
 Measure = Callable[[Document], Mapping[str, MetricValue]]  # numbers of a document that are none of its metrics
+Replace = Callable[[LoadedResult], LoadedResult]
 MOST_VALUES = 20  # named in a message
 STRETCHES = 16  # of steps in a run, at most about twice as many
 LEAST_STRETCH = 3  # steps: with nanoseconds as their unit no two runs have those of the same place in common
@@ -97,16 +98,18 @@ def load_observations(
     against: str = "",
     trusted_keys: Sequence[str] | None = None,
     measure: Measure | None = None,
+    replaced: Replace | None = None,
 ) -> ResultCollection:
     """Return every valid result of each side once, with the metrics of the query; of the rest, the problem.
 
     With `trusted_keys`, one that none of them has signed is left out. `measure` gives observations more numbers.
+    `replaced` returns what is read in place of a result.
     Raises UsageError if a path has no result.
     """
     collection = ResultCollection()
     for side, names in (("results", paths), ("against", [against] if against else [])):
         runs: set[Hashable] = set()
-        for result in load_all(names):
+        for result in map(replaced, load_all(names)) if replaced else load_all(names):
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
                 continue

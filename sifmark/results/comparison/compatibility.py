@@ -41,6 +41,12 @@ class Excluded:
     result: Observation
     fields: tuple[str, ...]
 
+    @property
+    def reason(self) -> str:
+        """Why, in words: `status.state out_of_memory: a run that did not complete ...`."""
+        values = self.result.fields
+        return "; ".join(f"{name} {format_value(values[name])}: {EXCLUSIONS[name][1]}" for name in self.fields)
+
 
 @dataclass(frozen=True)
 class Incompatibility:
@@ -51,6 +57,12 @@ class Incompatibility:
     why: str
     counts: dict[str, int]  # results by value
     examples: dict[str, str]  # a file by value, that of the culprit first
+
+    @property
+    def difference(self) -> str:
+        """What differs, and why that counts: `power.scope differs (board: 3, package: 2): ...`."""
+        counts = ", ".join(f"{value}: {count}" for value, count in self.counts.items())
+        return f"{self.field} differs ({counts}): {self.why}"
 
     @property
     def example(self) -> str:

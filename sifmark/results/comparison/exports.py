@@ -3,8 +3,8 @@
 import csv
 import io
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
 from sifmark.core.console import printable
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
@@ -13,21 +13,31 @@ from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 from sifmark.results.comparison.scaling import DEVICES
 
+Record = dict[str, Any]
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # owasp.org/www-community/attacks/CSV_Injection
 
 
 def as_csv(comparison: Comparison) -> str:
     """Return one record per row and metric, with a column for every field."""
+    return csv_text(record for _, record in comparison_records(comparison)).rstrip("\n")
+
+
+def csv_text(records: Iterable[Record]) -> str:
+    """Return records as CSV, with a column for every field that any of them has."""
+    kept = list(records)
     stream = io.StringIO()
-    records = [
-        {name: spreadsheet_text(value) if isinstance(value, str) else value for name, value in record.items()}
-        for record in _records(comparison)
-    ]
-    names = list(dict.fromkeys(name for record in records for name in record))
-    writer = csv.DictWriter(stream, names, lineterminator="\n")
+    write_csv(stream, dict.fromkeys(name for record in kept for name in record), kept)
+    return stream.getvalue()
+
+
+def write_csv(stream: TextIO, names: Iterable[str], records: Iterable[Record]) -> None:
+    """Write records below a line of names. No text in it is a formula of a spreadsheet."""
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(records)
-    return stream.getvalue().rstrip("\n")
+    for record in records:
+        writer.writerow(
+            {name: spreadsheet_text(each) if isinstance(each, str) else each for name, each in record.items()}
+        )
 
 
 def spreadsheet_text(text: str) -> str:
@@ -56,11 +66,12 @@ def as_json(comparison: Comparison) -> str:
     return json.dumps(document, indent=2, allow_nan=False)
 
 
-def _records(comparison: Comparison) -> Iterator[dict[str, Any]]:
+def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Record]]:
+    """Yield each row with a record for each metric."""
     for table in comparison.tables:
         for row in table.rows:
             for metric in comparison.query.metrics:
-                yield {
+                record = {
                     "title": table.title,
                     **table.group._asdict(),
                     "side": row.side,
@@ -73,6 +84,7 @@ def _records(comparison: Comparison) -> Iterator[dict[str, Any]]:
                     **_scaling_columns(row),
                     "allowed": " ".join(incompatibility.field for incompatibility in table.allowed),
                 }
+                yield row, record
 
 
 def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:

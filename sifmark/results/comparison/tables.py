@@ -7,7 +7,7 @@ from typing import Any
 
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
-from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded, Incompatibility, format_value
+from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
@@ -78,9 +78,7 @@ def incompatibility_text(incompatibility: Incompatibility) -> str:
 
 def exclusion_text(excluded: Excluded) -> str:
     """Return which result is left out, by which fields and why, in one line."""
-    fields = excluded.result.fields
-    reasons = (f"{name} {format_value(fields[name])}: {EXCLUSIONS[name][1]}" for name in excluded.fields)
-    return printable(f"{excluded.result.file}: {'; '.join(reasons)}")
+    return printable(f"{excluded.result.file}: {excluded.reason}")
 
 
 def ratio_text(ratio: Ratio, unit: str) -> str:
@@ -218,7 +216,7 @@ def _scaling_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]
         fields = [_cell(row.fields.get(name)) for name in names]
         speedup, efficiency = scaling.speedup, scaling.efficiency
         factor = "-" if speedup.value is None else _factor(speedup)
-        cells.append([scaling.kind, *fields, factor, _percentage(efficiency), _reference_name(scaling.reference)])
+        cells.append([scaling.kind, *fields, factor, percentage_text(efficiency), _reference_name(scaling.reference)])
     return cells
 
 
@@ -251,7 +249,8 @@ def _factor(ratio: Ratio, word: str = "") -> str:
     return f"{number}x{word and f' {word}'} {interval}"
 
 
-def _percentage(ratio: Ratio) -> str:
+def percentage_text(ratio: Ratio) -> str:
+    """Return a ratio in percent: `93% [91%, 95%]`."""
     if ratio.value is None:
         return "-"
     interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.0%}, {ratio.high:.0%}]"

@@ -6,7 +6,7 @@ from typing import Any
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
 from sifmark.results.comparison.observation import MetricValue
 from sifmark.results.comparison.scaling import BATCH, DEVICES
-from sifmark.results.comparison.tables import TableStyle, disturbances_of
+from sifmark.results.comparison.tables import TableStyle, disturbances_of, percentage_text
 from sifmark.results.numbers import format_interval, format_number, format_quantity
 from sifmark.studies.analysis.scaling import ScalingCurve, ScalingPoint
 from sifmark.studies.analysis.step_time import COMMUNICATION, EVIDENCE, PARTS, Part
@@ -82,7 +82,7 @@ def _speed_row(point: ScalingPoint) -> list[str]:
     value = MISSING if measured.value is None else format_interval(measured.value, measured.low, measured.high)
     ideal = MISSING if point.ideal is None else format_number(point.ideal)
     counts = [point.devices, point.nodes, batch, measured.count]
-    relative = [MISSING, MISSING] if point.is_reference else [_factor(point.speedup), _percentage(point.efficiency)]
+    relative = [MISSING, MISSING] if point.is_reference else [_factor(point.speedup), percentage_text(point.efficiency)]
     return [*map(str, counts), value, ideal, *relative]
 
 
@@ -91,13 +91,6 @@ def _factor(ratio: Ratio) -> str:
         return MISSING
     number, _, interval = format_interval(ratio.value, ratio.low, ratio.high).partition(" ")
     return f"{number}x {interval}".rstrip()
-
-
-def _percentage(ratio: Ratio) -> str:
-    if ratio.value is None:
-        return MISSING
-    interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.0%}, {ratio.high:.0%}]"
-    return f"{ratio.value:.0%}{interval}"
 
 
 def _time_cells(curve: ScalingCurve) -> list[list[str]]:

@@ -29,7 +29,7 @@ _LABEL = ("configuration.precision", "configuration.batch_size")
 _RATHER_THAN_NODES = "more than half of the nodes failed it, so that it is not held against them"
 
 
-class Failure(NamedTuple):
+class NodeFailure(NamedTuple):
     """A node that failed a test, or gave no result of it."""
 
     node: str
@@ -74,7 +74,7 @@ class Screening:
     """What results of the nodes of a partition say about them."""
 
     nodes: tuple[str, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[NodeFailure, ...]
     outliers: tuple[Outlier, ...]
     oddities: tuple[Oddity, ...]
     judged: int  # measures of tests by which nodes were compared
@@ -211,7 +211,7 @@ def _label(row: RepeatGroup) -> str:
 
 def _failures(
     tests: Sequence[NodeTest], failed: Sequence[tuple[str, Excluded]], nodes: set[str]
-) -> tuple[list[Failure], list[str]]:
+) -> tuple[list[NodeFailure], list[str]]:
     """Return what nodes failed or lack, and notes on tests that failed for most, which are no fault of a node."""
     by_test: dict[str, dict[str, str]] = defaultdict(dict)
     passed: dict[str, set[str]] = defaultdict(set)
@@ -229,10 +229,10 @@ def _failures(
         missing = nodes - passed[label] - set(reasons)
         if len(missing) * 2 < len(nodes):
             reasons = reasons | dict.fromkeys(missing, _NO_RESULT)
-        failures += [Failure(node, label, reason) for node, reason in reasons.items()]
+        failures += [NodeFailure(node, label, reason) for node, reason in reasons.items()]
     absent = nodes - set().union(*passed.values(), *by_test.values())
     return [each for each in failures if each.node not in absent] + [
-        Failure(node, "every test", _NO_RESULT) for node in absent
+        NodeFailure(node, "every test", _NO_RESULT) for node in absent
     ], notes
 
 

@@ -22,7 +22,7 @@ SESSIONS, RUNS = "sessions", "runs"  # what the tests take as independent number
 class Period:
     """A part of a series without a change point."""
 
-    points: "tuple[Point, ...]"
+    points: "tuple[SeriesPoint, ...]"
     mean: Mean
 
     @property
@@ -42,7 +42,7 @@ class Period:
 
 
 @dataclass(frozen=True)
-class Point:
+class SeriesPoint:
     """A number of a series for the tests: the mean of a session, or a run where there are few sessions."""
 
     runs: tuple[HistoryRun, ...]
@@ -83,16 +83,16 @@ def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float
     ]
 
 
-def _search(series: Series, least: float, rate: float) -> tuple[list[Point], Search]:
+def _search(series: Series, least: float, rate: float) -> tuple[list[SeriesPoint], Search]:
     """Return a series as points, and the search for its changes.
 
     With only a few sessions, the runs are the numbers, and only places are tried at which something changed.
     """
-    sessions = [Point(session.runs, session.logarithm) for session in series.sessions]
+    sessions = [SeriesPoint(session.runs, session.logarithm) for session in series.sessions]
     if len(sessions) >= FEWEST_TOGETHER:
         points, labels = sessions, series.labels
     else:
-        points = [Point((run,), math.log(run.value)) for run in series.runs]
+        points = [SeriesPoint((run,), math.log(run.value)) for run in series.runs]
         starts = [0]
         for session in sessions:
             starts.append(starts[-1] + len(session.runs))
@@ -111,7 +111,7 @@ def _discovered(segmentations: Iterable[Segmentation], rate: float) -> list[list
     return [[split for split in each.splits if next(significant)] for each in results]
 
 
-def _history(series: Series, points: Sequence[Point], search: Search, splits: Sequence[Split]) -> History:
+def _history(series: Series, points: Sequence[SeriesPoint], search: Search, splits: Sequence[Split]) -> History:
     places = _places_that_matter(search, [split.places[0] for split in splits])
     bounds = [0, *places, len(points)]
     periods = tuple(_period(points[low:high]) for low, high in pairwise(bounds))
@@ -135,11 +135,11 @@ def _places_that_matter(search: Search, places: list[int]) -> list[int]:
     return places
 
 
-def _period(points: Sequence[Point]) -> Period:
+def _period(points: Sequence[SeriesPoint]) -> Period:
     return Period(tuple(points), mean([math.exp(point.logarithm) for point in points]))
 
 
-def _unchanged(points: Sequence[Point], search: Search, bounds: Sequence[int]) -> Iterator[Change]:
+def _unchanged(points: Sequence[SeriesPoint], search: Search, bounds: Sequence[int]) -> Iterator[Change]:
     """Yield the labelled places within periods, each with the numbers up to the next place on each side."""
     places = sorted(search.labels.union(bounds))
     for low, place, high in zip(places, places[1:], places[2:], strict=False):
@@ -147,7 +147,7 @@ def _unchanged(points: Sequence[Point], search: Search, bounds: Sequence[int]) -
             yield _change(points, (low, place, high), None)
 
 
-def _change(points: Sequence[Point], bounds: Sequence[int], probability: float | None) -> Change:
+def _change(points: Sequence[SeriesPoint], bounds: Sequence[int], probability: float | None) -> Change:
     """Return what changed at the middle one of three places."""
     low, place, high = bounds
     before, after = points[low:place], points[place:high]

@@ -1,6 +1,5 @@
 """Runs as a table for other programs: Parquet and DuckDB by the package duckdb, CSV and JSON lines without it."""
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.results.comparison.collection import run_keys
-from sifmark.results.comparison.exports import spreadsheet_text
+from sifmark.results.comparison.exports import write_csv
 from sifmark.results.comparison.tidy import COLUMNS, ResultPlace, tidy_rows
 from sifmark.results.load import SUFFIXES, load_all
 from sifmark.studies.folder import study_of
@@ -82,12 +81,7 @@ def _rows(paths: Iterable[str], export: RunExport) -> Iterator[Row]:
 
 def _write_csv(rows: Iterable[Row], target: Path) -> None:
     with target.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        for row in rows:
-            writer.writerow(
-                {name: spreadsheet_text(each) if isinstance(each, str) else each for name, each in row.items()}
-            )
+        write_csv(stream, COLUMNS, rows)
 
 
 def _write_lines(rows: Iterable[Row], target: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.compatibility import exclusion_fields
-from sifmark.results.comparison.observation import ComparisonGroup, Observation
+from sifmark.results.comparison.observation import ENVIRONMENT, ComparisonGroup, Observation
 from sifmark.results.comparison.query import Query
 from sifmark.studies.history.circumstances import (
     HOST,
@@ -20,13 +20,14 @@ from sifmark.studies.history.circumstances import (
     Circumstances,
     circumstances_of,
     differ,
-    is_variable,
     measured_of,
 )
 
 SESSION = timedelta(hours=6)  # runs that began within it, under the same circumstances, are no independent ones
 EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)  # a clock that shows less was never set
-_STARTED, _VERSION = "started", "schema_version"
+STARTED = "started"
+ABOUT_RUNS = (STARTED, *PATHS)  # the fields of an observation that only its history needs
+_VERSION = "schema_version"
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,22 @@ def load_history(paths: Sequence[str], metric: str, more_fields: Iterable[str] =
     has no result.
     """
     separating = tuple(more_fields)
-    query = Query((metric,), more_fields=tuple(dict.fromkeys((_STARTED, *PATHS, *separating))))
+    query = Query((metric,), more_fields=tuple(dict.fromkeys((*ABOUT_RUNS, *separating))))
     collection = load_observations(paths, query)
-    history = LoadedHistory([], collection.invalid, collection.duplicates, metrics=collection.metrics)
+    history = history_of(collection.observations, metric, separating)
+    history.invalid, history.duplicates = collection.invalid, collection.duplicates
+    history.metrics = collection.metrics
+    return history
+
+
+def history_of(observations: Iterable[Observation], metric: str, more_fields: Iterable[str] = ()) -> LoadedHistory:
+    """Return the series of observations that have the fields of ABOUT_RUNS, and which of them are in none."""
+    separating = tuple(more_fields)
+    history = LoadedHistory([], [], 0)
     members: dict[Any, list[HistoryRun]] = defaultdict(list)
-    for observation in collection.observations:
+    for observation in observations:
         number = observation.numbers.get(metric)
-        started = datetime.fromisoformat(observation.fields[_STARTED])
+        started = datetime.fromisoformat(observation.fields[STARTED])
         if exclusion_fields(observation):
             history.excluded.append(observation.file)
         elif number is None or number.value is None or number.value <= 0:
@@ -155,9 +165,7 @@ def load_history(paths: Sequence[str], metric: str, more_fields: Iterable[str] =
         elif started < EARLIEST:  # one in the future is not valid
             history.undated.append(observation.file)
         else:
-            fields = _separating_fields(observation, separating)
-            key = observation.group, number.unit, frozenset(fields.items())
-            members[key].append(_run(observation, started, number.value))
+            members[series_key(observation, number.unit, separating)].append(_run(observation, started, number.value))
     history.series = [
         Series(group, runs[0].observation.title, dict(sorted(fields)), metric, unit, _sessions(runs))
         for (group, unit, fields), runs in members.items()
@@ -166,16 +174,22 @@ def load_history(paths: Sequence[str], metric: str, more_fields: Iterable[str] =
     return history
 
 
+def series_key(
+    observation: Observation, unit: str, more_fields: Iterable[str] = ()
+) -> tuple[ComparisonGroup, str, frozenset[tuple[str, Any]]]:
+    """Return what the runs of a series have in common, with a metric in this unit."""
+    return observation.group, unit, frozenset(_separating_fields(observation, more_fields).items())
+
+
 def _run(observation: Observation, started: datetime, value: float) -> HistoryRun:
     return HistoryRun(started, value, observation, circumstances_of(observation), measured_of(observation))
 
 
 def _separating_fields(observation: Observation, more: Iterable[str]) -> dict[str, Any]:
     """Return the fields that distinguish series: all that are no circumstance of a run."""
-    left_out = {_STARTED, *PATHS} - set(more)
-    fields = {
-        name: value for name, value in observation.fields.items() if name not in left_out and not is_variable(name)
-    }
+    left_out = {*ABOUT_RUNS} - set(more)
+    values = observation.fields
+    fields = {name: values[name] for name in values.keys() - left_out if not name.startswith(ENVIRONMENT)}
     return fields | {_VERSION: str(fields[_VERSION]).partition(".")[0]}
 
 

@@ -9,7 +9,7 @@ from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.comparison.tables import exclusion_text, ratio_text
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.studies.published.comparison import PublishedComparison, PublishedRow, Reason, UnmatchedFigure
-from sifmark.studies.published.figures import OUT_OF_MEMORY, Bound, Figure
+from sifmark.studies.published.figures import OUT_OF_MEMORY, Bound, Figure, PublishedTable
 from sifmark.studies.published.listing import figure_record, study_record
 from sifmark.studies.published.matching import ConditionDifference
 
@@ -35,19 +35,19 @@ Json = dict[str, Any]
 
 def table_rows(comparison: PublishedComparison) -> list[list[str]]:
     """Return a row of texts for each figure with a counterpart, under COLUMNS."""
+    tables = {table.name: table for table in comparison.tables}
     rows: list[list[str]] = []
     for row in comparison.rows:
         figure = row.figure
         metric = "state" if figure.state else f"{figure.metric} [{_unit(figure)}]"
-        cells = [figure.table, row_label(comparison, figure), metric, published_text(figure)]
+        cells = [figure.table, row_label(tables[figure.table], figure), metric, published_text(figure)]
         cells += [_system(row), measured_text(row), comparison_text(row)]
         rows.append([*cells, _texts(row.differs), ", ".join(each.name for each in row.missing)])
     return rows
 
 
-def row_label(comparison: PublishedComparison, figure: Figure) -> str:
+def row_label(table: PublishedTable, figure: Figure) -> str:
     """Return the cells that identify a row of a published table, such as `2, 1, 1`."""
-    table = next(table for table in comparison.tables if table.name == figure.table)
     valued = {each.column for each in table.figures}
     cells = zip(table.columns, table.rows[figure.row - 1], strict=True)
     return ", ".join(cell for column, cell in cells if column not in valued and cell)

@@ -1,0 +1,77 @@
+"""The page of published tables and figures, with the pictures that `published.show NAME --output` draws."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from sifmark.core import paths
+from sifmark.core.console import markdown_text
+from sifmark.report.outputs.printed import pictures_of
+from sifmark.report.published import source_of
+from sifmark.studies.load import load_study
+from sifmark.studies.published.figures import PublishedStudy, PublishedTable
+from sifmark.studies.published.load import load_published, select_tables
+from sifmark.studies.study import Study
+
+PAGE = paths.CHECKOUT / "docs" / "results" / "published-figures.md"
+PICTURES = paths.CHECKOUT / "docs" / "pictures" / "published"
+STUDIES = ("pearc22", "qwant", "turing", "graphcore", "caraml")
+_HEAD = """# Published tables and figures
+
+Look at what the five studies print, drawn from the printed values alone, before you put your results beside them.
+
+Tables are as printed. Numbers that a document gives as ratios are hollow bars beside what they are relative to, or \
+hollow marks along what differs; a filled part is a printed range. Tables along devices or batch sizes are also drawn \
+as curves. Charts whose numbers a document does not print are \
+listed, not drawn. These commands draw all pictures, also as PNG and PDF:
+
+```sh
+{commands}
+```
+
+Made by `sifmark dev.golden`.
+"""
+
+
+def published_page() -> str:
+    """Return the page, in Markdown."""
+    commands = "\n".join(f"sifmark published.show {name} --output pictures/" for name in STUDIES)
+    sections = [line for name in STUDIES for line in _section(load_study(name), load_published(name))]
+    return "\n".join([_HEAD.format(commands=commands), *sections, "Next: [Metrics](../reference/metrics.md)"]) + "\n"
+
+
+def published_pictures() -> dict[Path, str]:
+    """Return the pictures of the page as SVG, by their paths."""
+    from sifmark.report.charts.render import paper_svg
+
+    drawn: dict[Path, str] = {}
+    for name in STUDIES:
+        study = load_published(name)
+        charts = (chart for table in repeated_tables(load_study(name), study) for chart in pictures_of(study, table))
+        drawn |= {PICTURES / f"{chart.name}.svg": paper_svg(chart).decode() for chart in charts}
+    return drawn
+
+
+def repeated_tables(study: Study, published: PublishedStudy) -> list[PublishedTable]:
+    """Return the published tables that the outputs of a study repeat, in the order of the document."""
+    names = {table.name for output in study.outputs if output.published for table in select_tables(output.published)[1]}
+    return [table for table in published.tables if table.name in names]
+
+
+def _section(study: Study, published: PublishedStudy) -> Iterator[str]:
+    tables = repeated_tables(study, published)
+    yield f"## {published.name}\n"
+    address = f" <{published.url}>" if published.url else ""
+    yield f"{markdown_text(published.authors)}: *{markdown_text(published.title)}*, {published.year}.{address}\n"
+    for table in tables:
+        if table.rows:
+            yield f"### {markdown_text(table.title)}\n"
+            yield f"{markdown_text(source_of(published, table))}.\n"
+            for chart in pictures_of(published, table):
+                yield f"![{markdown_text(chart.title)}](../pictures/published/{chart.name}.svg)\n"
+    if missing := [table for table in tables if not table.rows]:
+        yield "| not drawn | why |\n|---|---|"
+        yield from (
+            f"| {markdown_text(source_of(published, table))}: {markdown_text(table.title)} | {table.no_numbers} |"
+            for table in missing
+        )
+        yield ""

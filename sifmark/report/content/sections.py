@@ -1,0 +1,103 @@
+"""The sections of a report: a workload and task each, with the tables that its results fill."""
+
+from dataclasses import dataclass
+
+from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.draw import section_charts
+from sifmark.report.charts.words import failure_text
+from sifmark.report.content.tables import MetricTable, configuration_of, metric_table
+from sifmark.report.results import Failure, ReportResult, ReportResults, Section
+from sifmark.results.comparison.scaling import DEVICES, THROUGHPUT
+
+PER_DEVICE = "throughput_per_device"
+
+# The metrics that each section shows at once, and those behind a line to open, in their order.
+MAIN = (THROUGHPUT, "latency_p50", "latency_p99", "time_to_target", "energy_per_unit")
+MORE = (
+    "step_time_p50",
+    "step_time_p99",
+    PER_DEVICE,
+    "throughput_per_watt",
+    "units_per_watt_hour",
+    "energy_per_epoch",
+    "power_mean",
+    "utilisation",
+    "peak_allocated_memory",
+    "peak_process_memory",
+    "time_to_first_step",
+    "epoch_time",
+    "training_time",
+)
+
+
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that is no measurement."""
+
+    failure: Failure
+    configuration: str  # in words
+    reason: str  # in words: `out of memory`
+
+    @property
+    def system(self) -> str:
+        """The name of the system that it ran on."""
+        return self.failure.system
+
+    @property
+    def result(self) -> ReportResult:
+        """Its result."""
+        return self.failure.result
+
+
+@dataclass(frozen=True)
+class ReportSection:
+    """A section with its tables."""
+
+    section: Section
+    anchor: str
+    tables: tuple[MetricTable, ...]
+    more_tables: tuple[MetricTable, ...]
+    failures: tuple[FailedRun, ...]
+    refused: tuple[str, ...]  # what `compare` refuses of it, and why
+    charts: tuple[Chart, ...]
+
+    @property
+    def title(self) -> str:
+        """The workload, task and data in words."""
+        return f"{self.section.title}: {self.section.key.task}, {self.section.key.source} data"
+
+    @property
+    def short_title(self) -> str:
+        """The workload and task."""
+        return f"{self.section.short_title}, {self.section.key.task}"
+
+
+def sections_of(results: ReportResults) -> tuple[ReportSection, ...]:
+    """Return the sections, in the order of the results."""
+    return tuple(_section(section, number) for number, section in enumerate(results.sections, start=1))
+
+
+def _section(section: Section, number: int) -> ReportSection:
+    refused = {
+        each.difference
+        for each in section.results.refused
+        if (each.group.identity, each.group.task, each.group.source) == section.key
+    }
+    return ReportSection(
+        section=section,
+        anchor=f"section-{number}",
+        tables=_tables(section, MAIN),
+        more_tables=_tables(section, MORE),
+        failures=tuple(
+            FailedRun(each, configuration_of(each.result.observation), failure_text(each)) for each in section.failures
+        ),
+        refused=tuple(sorted(refused)),
+        charts=tuple(section_charts(section)),
+    )
+
+
+def _tables(section: Section, metrics: tuple[str, ...]) -> tuple[MetricTable, ...]:
+    """Return the tables that results fill, without that which would repeat throughput: per device, of one device."""
+    one_device = all(point.fields[DEVICES] == 1 for point in section.points(PER_DEVICE))
+    shown = [metric for metric in metrics if not (metric == PER_DEVICE and one_device)]
+    return tuple(table for metric in shown if (table := metric_table(section, metric)))

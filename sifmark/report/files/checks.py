@@ -1,0 +1,100 @@
+"""What was checked of each result of a report, and how it came out."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from sifmark.core.console import align_columns, printable
+from sifmark.report.content.appendix import AppendixEntry
+from sifmark.report.report import Report
+from sifmark.results.numbers import format_number
+from sifmark.results.warnings import warnings_of
+
+Document = dict[str, Any]
+_INTRODUCTION = """\
+Checks of the results of this report.
+
+schema and rules: the document is as its schema says, and does not contradict itself (sifmark results.validate FILE).
+correctness: the code computes what the workload defines; deviations are relative to stored values.
+signature: of the result's file, by a key that the site trusts (sifmark results.verify FILE --key KEY).
+image: what was seen of it when it ran, and who signed it. sifmark results.trace FILE --image IMAGE proves it.
+"""
+
+
+def checks(report: Report) -> str:
+    """Return the checks of all results, then of what is no result."""
+    reasons = {each.result.id: each.reason for each in report.results.excluded}
+    parts = [
+        _INTRODUCTION,
+        *(_result(report, entry, reasons.get(entry.result.observation.id)) for entry in report.appendix),
+    ]
+    if report.results.problems:
+        problems = (f"  {printable(text)}\n" for text in report.results.problems)
+        parts.append("".join(["Not among the results:\n", *problems]))
+    if report.results.duplicates:
+        parts.append(f"Copies of results, which were counted once: {report.results.duplicates}\n")
+    return "\n".join(parts)
+
+
+def _result(report: Report, entry: AppendixEntry, left_out: str | None) -> str:
+    lines = align_columns([(f"  {name}", printable(text)) for name, text in _checks(report, entry, left_out)])
+    return "\n".join([printable(entry.file), *lines]) + "\n"
+
+
+def _checks(report: Report, entry: AppendixEntry, left_out: str | None) -> Iterator[tuple[str, str]]:
+    document = entry.result.document
+    yield "id", document["id"]
+    yield "schema and rules", f"valid: result {document['schema_version']}"
+    yield "run", f"{entry.state}: {entry.message}"
+    yield "correctness", _correctness(document)
+    yield from ((f"  {name}", text) for name, text in _precisions(document))
+    yield "steadiness", _steadiness(document)
+    yield "signature", _signature(report)
+    yield "image", entry.image
+    yield "image signed by", _signer(document)
+    for warning in warnings_of(document):
+        yield "warning", warning
+    if left_out:
+        yield "left out", left_out
+    yield "trace", entry.trace
+
+
+def _correctness(document: Document) -> str:
+    numerics = document["numerics"]
+    failed = [check["check"] for check in numerics["run_checks"] if check["state"] != "passed"]
+    of_run = f"; {len(numerics['run_checks'])} checks of the run, failed: {', '.join(failed) or 'none'}"
+    reason = f": {numerics['reason']}" if "reason" in numerics else ""
+    return f"{numerics['state'].replace('_', ' ')}{reason}{of_run if numerics['run_checks'] else ''}"
+
+
+def _precisions(document: Document) -> Iterator[tuple[str, str]]:
+    for each in document["numerics"]["precisions"]:
+        worst, state = each["worst"], each["state"].replace("_", " ")
+        if worst is None:
+            yield each["precision"], state
+            continue
+        deviation = "none" if worst["deviation"] is None else format_number(worst["deviation"])
+        yield (
+            each["precision"],
+            f"{state}; worst {worst['quantity']}: deviation {deviation}, tolerance {format_number(worst['tolerance'])}",
+        )
+
+
+def _steadiness(document: Document) -> str:
+    steadiness = document["steadiness"]
+    if steadiness["steady"] is None:
+        return f"cannot be decided: {steadiness['reason']}"
+    drift = steadiness["drift"]["value"]
+    change = "" if drift is None else f": step times changed by {drift:+.2%} over the timed window"
+    return f"{'steady' if steadiness['steady'] else 'not steady'}{change}"
+
+
+def _signature(report: Report) -> str:
+    return "by a trusted key" if report.results.signed else "not checked (--require-signature)"
+
+
+def _signer(document: Document) -> str:
+    image = document["provenance"]["image"]
+    if image is None:
+        return "no image"
+    file = image["file"]
+    return str(file["signer"] or f"nobody: {file['reason']}")

@@ -1,0 +1,40 @@
+"""All files of a report beside its page and its plots, by name. The same report gives the same bytes."""
+
+from collections.abc import Callable
+
+from sifmark.report.files.checks import checks
+from sifmark.report.files.citations import bibliography, citations_text
+from sifmark.report.files.latex import latex_table
+from sifmark.report.files.rows import runs_csv, summary_csv
+from sifmark.report.files.tables import FileTable, markdown_table, tables_of
+from sifmark.report.files.text import methods_text, report_text
+from sifmark.report.files.traces import traces
+from sifmark.report.report import Report
+
+# In the order in which a page lists them.
+_FILES: dict[str, Callable[[Report], str]] = {
+    "report.md": report_text,
+    "summary.csv": summary_csv,
+    "runs.csv": runs_csv,
+    "methods.md": methods_text,
+    "checks.txt": checks,
+    "trace.json": traces,
+    "citations.md": citations_text,
+    "references.bib": bibliography,
+}
+_TABLES: dict[str, Callable[[FileTable], str]] = {"tex": latex_table, "md": markdown_table}
+
+
+def report_files(report: Report) -> dict[str, str]:
+    """Return the text of each file by its name, with `/` where it is in a folder."""
+    tables = {
+        f"tables/{table.name}.{suffix}": write(table)
+        for table in tables_of(report)
+        for suffix, write in _TABLES.items()
+    }
+    return {**{name: write(report) for name, write in _FILES.items()}, **tables}
+
+
+def file_names() -> tuple[str, ...]:
+    """Return the names of the files that every report has, besides those of tables."""
+    return tuple(_FILES)

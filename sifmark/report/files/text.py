@@ -1,0 +1,123 @@
+"""The report in Markdown: the same numbers as its page in the same order, with pictures of the charts."""
+
+from collections.abc import Iterable, Iterator
+
+from sifmark.core.console import markdown_text
+from sifmark.report.charts.chart import Chart
+from sifmark.report.content.answers import AnsweredQuestion
+from sifmark.report.content.notices import Notice
+from sifmark.report.content.sections import ReportSection
+from sifmark.report.files.tables import FileTable, markdown_table, measured_table, summary_table, systems_table
+from sifmark.report.report import LeftOut, Report
+
+
+def report_text(report: Report) -> str:
+    """Return the report."""
+    return "\n\n".join(part for part in _parts(report) if part) + "\n"
+
+
+def methods_text(report: Report) -> str:
+    """Return how the results were measured."""
+    return "\n\n".join(["# Methods", *map(markdown_text, report.methods)]) + "\n"
+
+
+def _parts(report: Report) -> Iterator[str]:
+    yield f"# {markdown_text(report.title)}"
+    yield _facts(report)
+    yield from _notices(report.notices)
+    yield from _answers(report)
+    yield "## Summary"
+    yield _table(summary_table(report.summary))
+    yield from map(_picture, report.charts)
+    for section in report.sections:
+        yield from _section(section)
+    yield "## Systems"
+    yield markdown_table(systems_table(report.systems)).rstrip()
+    yield from _left_out(report)
+    yield "## Methods"
+    yield from map(markdown_text, report.methods)
+    yield "## Citations"
+    yield _list(f"{each.text}, {each.url}" if each.url else each.text for each in report.citations)
+    yield "## All results"
+    yield _list(
+        f"{each.system}, {each.workload}, {each.configuration}: {each.state.replace('_', ' ')}; {each.file}"
+        + (f"; not for publication: {', '.join(mark.name for mark in each.marks)}" if each.marks else "")
+        for each in report.appendix
+    )
+
+
+def _facts(report: Report) -> str:
+    facts = report.provenance
+    days = facts.first if facts.first == facts.last else f"{facts.first} to {facts.last}"
+    lines = [f"Study: {facts.study}"] if facts.study else []
+    lines += [f"Measured: {days}", f"Results: {facts.results} (measurements: {facts.measurements})"]
+    lines += [f"Systems: {', '.join(facts.systems)}"]
+    lines += [f"Images: {', '.join(facts.images)}, sifmark {', '.join(facts.versions)}"] if facts.images else []
+    return _list(lines)
+
+
+def _notices(notices: Iterable[Notice]) -> Iterator[str]:
+    lines = [
+        f"{each.mark.name} ({each.mark.symbol}): {each.count}. {each.mark.why} {each.mark.remedy}" for each in notices
+    ]
+    if lines:
+        yield "## Do not publish these numbers"
+        yield _list(lines)
+
+
+def _answers(report: Report) -> Iterator[str]:
+    if report.questions:
+        yield "## Answers" if report.study else "## In words"
+    for asked in report.questions:
+        yield from _answered(asked)
+
+
+def _answered(asked: AnsweredQuestion) -> Iterator[str]:
+    if asked.question:
+        yield f"### {markdown_text(asked.question)}"
+    if not asked.answers:
+        yield "These results give no answer in words; the tables and charts below may."
+        return
+    yield _list(
+        (f"{each.subject}: {each.text}" if each.subject else each.text)
+        + (f" ({','.join(mark.symbol for mark in each.marks)})" if each.marks else "")
+        for each in asked.answers
+    )
+
+
+def _section(section: ReportSection) -> Iterator[str]:
+    yield f"## {markdown_text(section.title)}"
+    yield _list(f"Not compared: {reason}" for reason in section.refused)
+    yield from (_table(measured_table(section, table), table.notes) for table in section.tables)
+    if section.failures:
+        yield "### Runs that are no measurement"
+        yield _list(
+            f"{', '.join(filter(None, (each.system, each.configuration)))}: {each.reason}" for each in section.failures
+        )
+    yield from map(_picture, section.charts)
+    yield from (_table(measured_table(section, table), table.notes) for table in section.more_tables)
+
+
+def _left_out(report: Report) -> Iterator[str]:
+    if report.left_out or report.refused:
+        yield "## Left out"
+        yield _list(map(_reason, report.left_out))
+        yield _list(f"Not compared: {each.reason}; for example {each.file}" for each in report.refused)
+
+
+def _reason(each: LeftOut) -> str:
+    return f"{each.file}: {each.reason}"
+
+
+def _table(table: FileTable, notes: Iterable[str] = ()) -> str:
+    return "\n\n".join(filter(None, (markdown_text(table.caption), markdown_table(table).rstrip(), _list(notes))))
+
+
+def _picture(chart: Chart) -> str:
+    # Within an image's text, brackets and parentheses would end it.
+    words = markdown_text(chart.title).replace("]", "\\]").replace("(", "\\(")
+    return f"![{words}](plots/{chart.name}.png)\n\n{markdown_text(chart.caption)}"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)

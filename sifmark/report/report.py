@@ -1,0 +1,104 @@
+"""A report: everything that its page and its files say, made once from results."""
+
+from dataclasses import dataclass
+
+from sifmark.core.errors import SifmarkError
+from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.draw import overall_charts
+from sifmark.report.content.answers import AnsweredQuestion, answered_questions
+from sifmark.report.content.appendix import AppendixEntry, appendix_of
+from sifmark.report.content.citations import Citation, citations_of
+from sifmark.report.content.methods import methods_of
+from sifmark.report.content.notices import Notice, notices_of
+from sifmark.report.content.provenance import Provenance, provenance_of
+from sifmark.report.content.sections import ReportSection, sections_of
+from sifmark.report.content.summary import Summary, summary_of
+from sifmark.report.content.systems import SystemTable, system_table
+from sifmark.report.outputs.measured import output_charts
+from sifmark.report.results import ReportResults
+from sifmark.studies.study import Study
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A result of which a report has no number, and why."""
+
+    file: str
+    reason: str
+    anchor: str = ""  # its place on the page, if it is a valid result
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report in the order of its page."""
+
+    title: str
+    study: Study | None
+    results: ReportResults
+    provenance: Provenance
+    notices: tuple[Notice, ...]  # why not to publish it
+    charts: tuple[Chart, ...]  # of all results together; sections have their own
+    questions: tuple[AnsweredQuestion, ...]
+    summary: Summary
+    sections: tuple[ReportSection, ...]
+    systems: SystemTable
+    left_out: tuple[LeftOut, ...]
+    refused: tuple[LeftOut, ...]  # what `compare` refuses: `file` is an example
+    methods: tuple[str, ...]  # paragraphs
+    citations: tuple[Citation, ...]
+    appendix: tuple[AppendixEntry, ...]
+
+    @property
+    def all_charts(self) -> tuple[Chart, ...]:
+        """The charts in the order of the page."""
+        return (*self.charts, *(chart for section in self.sections for chart in section.charts))
+
+
+def make_report(results: ReportResults, study: Study | None = None, title: str = "") -> Report:
+    """Return the report of some results. Raises SifmarkError if there is none."""
+    if not results.members:
+        left_out = [*results.invalid, *results.unsigned]
+        cause = f"no result is left for a report: {left_out[0]}" if left_out else "no result is left for a report"
+        raise SifmarkError(cause, "list their problems: sifmark results.validate", code="result-missing")
+    return Report(
+        title=title or (study.title if study else _title(results)),
+        study=study,
+        results=results,
+        provenance=provenance_of(results, study),
+        notices=notices_of(results),
+        charts=(*overall_charts(results), *(output_charts(results, study) if study else ())),
+        questions=answered_questions(results, study.questions if study else ()),
+        summary=summary_of(results),
+        sections=sections_of(results),
+        systems=system_table(results, study),
+        left_out=tuple(_left_out(results)),
+        refused=tuple(_refused(results)),
+        methods=methods_of(results, study),
+        citations=citations_of(results, study),
+        appendix=appendix_of(results),
+    )
+
+
+def _title(results: ReportResults) -> str:
+    """Return a title that says what was measured where."""
+    workloads = list(dict.fromkeys(section.short_title for section in results.sections))
+    systems = list(results.systems)
+    return f"{_listed(workloads, 'workloads')} on {_listed(systems, 'systems')}"
+
+
+def _listed(names: list[str], what: str) -> str:
+    return " and ".join(names) if len(names) <= 2 else f"{len(names)} {what}"
+
+
+def _left_out(results: ReportResults) -> list[LeftOut]:
+    excluded = [LeftOut(each.result.file, each.reason, f"result-{each.result.id}") for each in results.excluded]
+    problems = [LeftOut(file, reason) for file, _, reason in (text.partition(": ") for text in results.problems)]
+    return [*excluded, *problems]
+
+
+def _refused(results: ReportResults) -> list[LeftOut]:
+    titles = {section.key.identity: section.title for section in results.sections}
+    return [
+        LeftOut(each.example, f"{titles.get(each.group.identity, '')}, {each.group.task}: {each.difference}")
+        for each in results.refused
+    ]

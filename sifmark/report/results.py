@@ -1,0 +1,390 @@
+"""The results of a report: read once, each run counted once, and compared metric by metric as `compare` does.
+
+A number is in a report only if `compare` would print it: charts and tables take theirs from `ReportResults.compare`.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from sifmark.core.errors import unknown_name
+from sifmark.report.anonymous import Anonymiser
+from sifmark.report.marks import Mark, marks_of_number, marks_of_result
+from sifmark.results.comparison.collection import ResultCollection, load_observations
+from sifmark.results.comparison.compare import Comparison, compare_observations
+from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
+from sifmark.results.comparison.intervals import Mean, Ratio
+from sifmark.results.comparison.observation import MetricValue, Observation
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.comparison.scaling import THROUGHPUT
+
+SITE, ACCELERATOR = "site", "accelerator.name"
+OURS = "results"  # the side of a report's own results; that of a reference is the other
+UNKNOWN = "unknown"  # the name of a system that results do not name
+
+Document = dict[str, Any]
+
+
+class SectionKey(NamedTuple):
+    """What the results of a section of a report have in common, whatever became of them."""
+
+    identity: str
+    task: str
+    source: str
+
+
+@dataclass(frozen=True)
+class ReportResult:
+    """One result with its document."""
+
+    observation: Observation
+    document: Document
+    own_marks: tuple[Mark, ...] | None = None  # where the document is not the whole one
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The reasons not to publish it."""
+        return marks_of_result(self.document) if self.own_marks is None else self.own_marks
+
+    @property
+    def anchor(self) -> str:
+        """The name of its place on the page."""
+        return f"result-{self.observation.id}"
+
+
+def everywhere_marks(results: Iterable[ReportResult]) -> tuple[Mark, ...]:
+    """Return the marks that accompany a number that rests on these results wherever it appears."""
+    return tuple(mark for mark in marks_of_number(each.marks for each in results) if mark.everywhere)
+
+
+@dataclass(frozen=True)
+class Point:
+    """What the repeats of one configuration on one system measured of one metric."""
+
+    system: str
+    row: RepeatGroup
+    metric: str
+    unit: str
+    results: tuple[ReportResult, ...]  # the repeats
+
+    @property
+    def mean(self) -> Mean:
+        """The mean over repeats with its interval; without a value where nothing was measured."""
+        return self.row.means[self.metric]
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """The ratio to the baseline system; None without one, and on it."""
+        return self.row.ratios.get(self.metric)
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """What distinguishes it, by the dotted path in a result."""
+        return self.row.fields
+
+    @property
+    def observation(self) -> Observation:
+        """The first of its repeats."""
+        return self.results[0].observation
+
+    @cached_property
+    def marks(self) -> tuple[Mark, ...]:
+        """The reasons not to publish the number: `mark.name` is for legends and descriptions."""
+        return everywhere_marks(self.results)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A result that is no measurement: it failed, is incorrect or a smoke run. Charts show it where it happened."""
+
+    system: str
+    result: ReportResult
+    fields: tuple[str, ...]  # why, by the dotted path in a result: `status.state` ...
+
+    @property
+    def state(self) -> str:
+        """What became of the run: `out_of_memory` ..."""
+        return str(self.result.document["status"]["state"])
+
+
+@dataclass(frozen=True)
+class PublishedMark:
+    """A published figure beside results, as `compare --against published:NAME` has it. Charts draw it hollow."""
+
+    key: SectionKey  # of the section that it belongs to
+    source: str  # as a caption names it: `Nasari et al. 2022, table 1, section 3.1`
+    url: str
+    device: str
+    metric: str
+    unit: str
+    low: float | None  # of a range both ends, else the same twice; None of a state
+    high: float | None
+    state: str  # `out_of_memory`, where the document prints that; else empty
+    conditions: Mapping[str, Any]  # as printed, by the dotted path of a result: configuration.batch_size ...
+    remarks: tuple[str, ...]  # what differs from the results beside it, or what the document does not print
+    table: str = ""  # the published table that it is in: `pearc22/3`
+    counterparts: frozenset[str] = frozenset()  # IDs of the results that `compare` puts beside it
+
+
+@dataclass(frozen=True)
+class OverPublished:
+    """What was measured over what was published, of one figure and the results that are its counterpart."""
+
+    table: str  # the source and place of the table that the figure is in
+    label: str  # what tells its row, and its column, from the others of the table
+    metric: str
+    unit: str
+    url: str
+    ratio: Ratio
+    published: str
+    measured: str
+    verdict: str  # the ratio in words
+    results: tuple[ReportResult, ...]
+    remarks: tuple[str, ...]  # what differs, or what the document does not print
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The reasons not to publish the ratio."""
+        return everywhere_marks(self.results)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A workload and task with the data that it had: what can be compared with each other."""
+
+    key: SectionKey
+    title: str  # of the workload
+    unit: str  # what is counted: images, tokens ...
+    results: "ReportResults"
+
+    @property
+    def short_title(self) -> str:
+        """The workload without what its title explains."""
+        return self.title.partition(",")[0]
+
+    def points(self, metric: str) -> list[Point]:
+        """Return the points of a metric that have a value, in the order of `compare`; none where that refuses."""
+        return [point for point in self.all_points(metric) if point.mean.value is not None]
+
+    def all_points(self, metric: str) -> list[Point]:
+        """Return the points of a metric, also those without a value, whose mean has the reason."""
+        return list(self.results.points(metric).get(self.key, ()))
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The results of this section that are no measurement."""
+        return [each for each in self.results.failures if _key(each.result.observation) == self.key]
+
+    def published(self, metric: str) -> list[PublishedMark]:
+        """Return the published figures of a metric that belong beside the points of this section."""
+        return [mark for mark in self.results.published if (mark.key, mark.metric) == (self.key, metric)]
+
+    @property
+    def members(self) -> list[ReportResult]:
+        """All results of this section, whatever became of them."""
+        return list(self.results.by_section.get(self.key, ()))
+
+
+@dataclass
+class ReportResults:
+    """All results of a report. Baselines of other studies may be among them, as a system of their own."""
+
+    members: tuple[ReportResult, ...]
+    invalid: tuple[str, ...]  # documents that are not valid: file and first problem
+    unsigned: tuple[str, ...]  # documents that no trusted key has signed, if signatures count
+    duplicates: int  # copies of results, which were counted once
+    by: str  # the field that names the systems
+    baseline: str = ""  # the system that others are divided by; empty without ratios
+    published: tuple[PublishedMark, ...] = ()
+    over_published: tuple[OverPublished, ...] = ()
+    references: tuple[Observation, ...] = ()  # of other results, or a kept baseline: what all systems are divided by
+    reference_name: str = ""
+    signed: bool = False  # whether results count only if a trusted key has signed them
+
+    def __post_init__(self) -> None:
+        self._comparisons: dict[str, Comparison] = {}
+        self._points: dict[str, dict[SectionKey, list[Point]]] = {}
+        self._by_id = {each.observation.id: each for each in self.members}
+
+    def compare(self, metric: str) -> Comparison:
+        """Return what `compare --metrics METRIC`, with the baseline, makes of all results."""
+        if metric not in self._comparisons:
+            query = Query(
+                metrics=(metric,), more_fields=(self.by,), baseline=self._baseline, against=bool(self.references)
+            )
+            observations = [*(each.observation for each in self.members), *self.references]
+            self._comparisons[metric] = compare_observations(observations, query)
+        return self._comparisons[metric]
+
+    def points(self, metric: str) -> Mapping[SectionKey, Sequence[Point]]:
+        """Return the points of a metric by section, made once: every table and chart asks for some."""
+        if metric not in self._points:
+            points: dict[SectionKey, list[Point]] = defaultdict(list)
+            for table in self.compare(metric).tables:
+                key = _key(table.rows[0].observations[0])
+                points[key] += [
+                    Point(self.system(row.fields), row, metric, table.units[metric], self.of_row(row))
+                    for row in table.rows
+                    if row.side == OURS
+                ]
+            self._points[metric] = points
+        return self._points[metric]
+
+    @property
+    def _baseline(self) -> tuple[str, str] | None:
+        relative = self.baseline and len(self.systems) > 1 and not self.references
+        return (self.by, self.baseline) if relative else None
+
+    @property
+    def divisor(self) -> str:
+        """What the systems are divided by: one of them, or other results; empty without ratios."""
+        return self.reference_name or (self.baseline if self._baseline else "")
+
+    def system(self, fields: Mapping[str, Any]) -> str:
+        """Return the name of the system with these fields."""
+        value = fields.get(self.by)
+        return UNKNOWN if value is None else str(value)
+
+    def of_row(self, row: RepeatGroup) -> tuple[ReportResult, ...]:
+        """Return the results of a row of a comparison."""
+        return tuple(self._by_id[each.id] for each in row.observations)
+
+    def with_ids(self, ids: Collection[str]) -> tuple[ReportResult, ...]:
+        """Return the results that have these IDs."""
+        return tuple(each for each in self.members if each.observation.id in ids)
+
+    @cached_property
+    def systems(self) -> tuple[str, ...]:
+        """The names of the systems in the order in which columns and colours have them: the baseline first."""
+        names = sorted({self.system(each.observation.fields) for each in self.members})
+        return tuple(sorted(names, key=lambda name: name != self.baseline))
+
+    @cached_property
+    def by_section(self) -> Mapping[SectionKey, Sequence[ReportResult]]:
+        """All results by section."""
+        results: dict[SectionKey, list[ReportResult]] = defaultdict(list)
+        for each in self.members:
+            results[_key(each.observation)].append(each)
+        return dict(results)
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """The sections, by the title of the workload, task and data."""
+        sections = (
+            Section(key, each[0].observation.title, each[0].document["workload"]["unit"], self)
+            for key, each in self.by_section.items()
+        )
+        return tuple(sorted(sections, key=lambda section: (section.title, section.key)))
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of which any result has a value."""
+        names = (
+            name
+            for each in self.members
+            for name, number in each.observation.numbers.items()
+            if number.value is not None
+        )
+        return tuple(sorted(set(names)))
+
+    @cached_property
+    def failures(self) -> tuple[Failure, ...]:
+        """The results that are no measurement."""
+        return tuple(
+            Failure(self.system(each.observation.fields), each, fields)
+            for each in self.members
+            if (fields := exclusion_fields(each.observation))
+        )
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The documents that are no results: file and reason."""
+        return (*self.invalid, *self.unsigned)
+
+    @property
+    def excluded(self) -> list[Excluded]:
+        """The same as `compare` has them."""
+        return self.compare(THROUGHPUT).excluded
+
+    @cached_property
+    def refused(self) -> tuple[Incompatibility, ...]:
+        """What `compare` refuses of any metric, each group and field once."""
+        every = (each for metric in self.metrics for each in self.compare(metric).refused)
+        return tuple({(each.group, each.field): each for each in every}.values())
+
+
+def load_report_results(
+    paths: Iterable[str],
+    by: str = "",
+    baseline: str = "",
+    trusted_keys: Sequence[str] | None = None,
+    anonymiser: Anonymiser | None = None,
+) -> ReportResults:
+    """Return the results at some paths, in an order that does not depend on that of the paths.
+
+    `by` is the field that names systems: `site` where every result has one. With an `anonymiser`, which was made of
+    the same results, labels stand for names, also for that of `baseline`.
+
+    Raises UsageError for a path without results, or a field or baseline that no result has.
+    """
+    documents: dict[str, Document] = {}
+
+    def keep(document: Document) -> Mapping[str, MetricValue]:
+        documents[document["id"]] = document
+        return {}
+
+    if anonymiser and by and baseline:
+        baseline = anonymiser.value(by, baseline)
+    query = Query(
+        every_metric=True, more_fields=(by,) if by else (), baseline=(by, baseline) if by and baseline else None
+    )
+    replaced, clean = (anonymiser.result, anonymiser.text) if anonymiser else (None, str)
+    collection = load_observations(sorted(set(paths)), query, "", trusted_keys, keep, replaced)
+    collection.require_names(query)
+    if not by:
+        by = _naming_field(collection)
+        baseline = anonymiser.value(by, baseline) if anonymiser and baseline else baseline
+    _require_system(baseline, by, collection.observations)
+    members = (ReportResult(each, documents[each.id]) for each in collection.observations)
+    return ReportResults(
+        members=tuple(sorted(members, key=lambda each: (each.document["started"], each.observation.id))),
+        invalid=tuple(sorted(collection.invalid)),
+        unsigned=tuple(sorted(map(clean, collection.unsigned))),
+        duplicates=collection.duplicates,
+        by=by,
+        baseline=baseline or _first_system(collection.observations, by),
+        signed=trusted_keys is not None,
+    )
+
+
+def references_at(
+    path: str, by: str, trusted_keys: Sequence[str] | None = None, anonymiser: Anonymiser | None = None
+) -> tuple[Observation, ...]:
+    """Return the results at a path as what all systems are divided by. Raises UsageError if there are none."""
+    query = Query(every_metric=True, more_fields=(by,))
+    replaced = anonymiser.result if anonymiser else None
+    return tuple(load_observations((), query, path, trusted_keys, None, replaced).observations)
+
+
+def _naming_field(collection: ResultCollection) -> str:
+    sites = [each.fields.get(SITE) for each in collection.observations]
+    return SITE if sites and None not in sites else ACCELERATOR
+
+
+def _require_system(name: str, by: str, observations: Sequence[Observation]) -> None:
+    names = {str(each.fields.get(by)) for each in observations}
+    if name and names and name not in names:
+        raise unknown_name("system", name, names)
+
+
+def _first_system(observations: Sequence[Observation], by: str) -> str:
+    names = sorted(str(value) for each in observations if (value := each.fields.get(by)) is not None)
+    return names[0] if names else ""
+
+
+def _key(observation: Observation) -> SectionKey:
+    group = observation.group
+    return SectionKey(group.identity, group.task, group.source)

@@ -1,0 +1,188 @@
+"""Reading results for a site: each is validated once and reduced to what pages need of it, in several processes.
+
+Ten thousand documents would take gigabytes. Of each, what remains are its observation, as comparisons have it, a few
+metrics, and the circumstances of its run for the history; equal ones are kept once.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import orjson
+
+from sifmark.core.console import printable
+from sifmark.core.errors import UsageError
+from sifmark.report.anonymous import Anonymiser, anonymiser_of
+from sifmark.report.marks import marks_of_result
+from sifmark.report.site.parallel import in_processes
+from sifmark.results.comparison.collection import run_keys
+from sifmark.results.comparison.compatibility import FIELDS
+from sifmark.results.comparison.observation import Observation, metric_value, metrics_of, observe, value_at
+from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.load import LoadedResult, load_file, result_files
+from sifmark.results.rules import violations_of
+from sifmark.studies.history.circumstances import PATHS
+from sifmark.studies.history.series import STARTED
+
+ENERGY, LATENCY = "energy_per_unit", "latency_p99"
+METRICS = (THROUGHPUT, ENERGY, LATENCY)  # that pages show
+_FILES_AT_ONCE = 200
+_DIGEST = 12  # bytes: of a million digests, two are equal by chance once in 10^17 times
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SiteResult:
+    """A result as far as pages need it. `file` of the observation is relative to the folder of results."""
+
+    folder: str  # of its file, relative to the folder of results
+    observation: Observation
+    started: str  # when the run began: UTC, in ISO 8601
+    about: Mapping[str, Any]  # the fields of ABOUT_RUNS but for that
+    workload: str
+    unit: str  # what is counted: images, tokens ...
+    message: str  # of a run that did not complete: the first line
+    marks: tuple[str, ...]  # reasons not to publish it
+
+    @property
+    def id(self) -> str:
+        """The ID of the result."""
+        return self.observation.id
+
+    @property
+    def state(self) -> str:
+        """What became of the run."""
+        return str(self.observation.fields["status.state"])
+
+    def for_history(self) -> Observation:
+        """Return the observation with the fields of its circumstances."""
+        return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """How results are read."""
+
+    more_fields: tuple[str, ...] = ()  # of observations, besides the usual ones
+    anonymous: bool = False  # labels in place of names of hosts, users and paths
+    anonymous_sites: bool = False  # and of sites
+    processes: int = 0  # 0: a few, as there are processors
+
+
+@dataclass
+class SiteResults:
+    """All results below a folder, each run counted once, and what was left out."""
+
+    folder: Path
+    members: list[SiteResult] = field(default_factory=list)
+    invalid: list[str] = field(default_factory=list)  # file and first problem
+    duplicates: int = 0
+    labels: Anonymiser | None = None  # in place of names of hosts, users and paths
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """A document of a file: a result with what identifies its run, or the problem."""
+
+    problem: str = ""
+    result: SiteResult | None = None
+    keys: tuple[bytes, ...] = ()
+
+
+def read_results(folder: Path, options: ReadOptions = ReadOptions()) -> SiteResults:
+    """Return the results below a folder. Raises UsageError if it has none."""
+    if not folder.is_dir():
+        raise UsageError(f"no folder {folder}", "name a folder with results of runs", code="result-missing")
+    results = SiteResults(folder)
+    files = []
+    for name, problem in result_files(str(folder)):
+        if problem:
+            results.invalid.append(printable(f"{_relative(name, folder)}: {problem}"))
+        else:
+            files.append(name)
+    violations_of()  # loaded before there are processes, which then share it
+    if options.anonymous:
+        results.labels = anonymiser_of((each for name in files for each in load_file(name)), options.anonymous_sites)
+    read = _ReducingReader(folder, options.more_fields, results.labels)
+    runs: set[bytes] = set()
+    interned = Interned()
+    for reading in in_processes(read, files, _FILES_AT_ONCE, options.processes):
+        if reading.result is None:
+            results.invalid.append(reading.problem)
+        elif runs.isdisjoint(reading.keys):
+            results.members.append(interned.result(reading.result))
+        else:
+            results.duplicates += 1
+        runs.update(reading.keys)
+    if not results.members and not results.invalid:
+        raise UsageError(f"no result below {folder}", "name a folder with results of runs", code="result-missing")
+    return results
+
+
+class Interned:
+    """Equal fields and texts, each kept once: repeats differ in little."""
+
+    def __init__(self) -> None:
+        self._fields: dict[frozenset[tuple[str, Any]], dict[str, Any]] = {}
+
+    def result(self, result: SiteResult) -> SiteResult:
+        """Return a result that shares what it has in common with earlier ones."""
+        observation = replace(result.observation, fields=self._shared(result.observation.fields))
+        return replace(result, observation=observation, about=self._shared(result.about))
+
+    def _shared(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        key = frozenset(fields.items())
+        if key not in self._fields:
+            self._fields[key] = {_interned(name): _interned(value) for name, value in fields.items()}
+        return self._fields[key]
+
+
+def _interned(value: Any) -> Any:
+    return sys.intern(value) if type(value) is str else value
+
+
+@dataclass(frozen=True)
+class _ReducingReader:
+    """What reads some files, in whatever process."""
+
+    folder: Path
+    more_fields: tuple[str, ...]
+    labels: Anonymiser | None
+
+    def __call__(self, files: Sequence[str]) -> list[_Reading]:
+        interned = Interned()  # so that what goes to the other process is small
+        return [reading for file in files for reading in self._read(file, interned)]
+
+    def _read(self, file: str, interned: Interned) -> Iterator[_Reading]:
+        for loaded in load_file(file):
+            name = self.labels.result(loaded).file if self.labels else _relative(file, self.folder)
+            if loaded.problems:
+                problem = self.labels.text(loaded.problems[0]) if self.labels else loaded.problems[0]
+                yield _Reading(printable(f"{name}: {problem}"))
+                continue
+            keys = tuple(blake2b(orjson.dumps(key), digest_size=_DIGEST).digest() for key in run_keys(loaded.document))
+            yield _Reading(result=interned.result(self._reduced(loaded, name)), keys=keys)
+
+    def _reduced(self, loaded: LoadedResult, name: str) -> SiteResult:
+        document = self.labels.document(loaded.document) if self.labels else loaded.document
+        metrics, status = metrics_of(document), document["status"]
+        numbers = {metric: metric_value(metrics[metric]) for metric in METRICS if metric in metrics}
+        completed = status["state"] == "completed"
+        return SiteResult(
+            folder=str(PurePosixPath(_relative(loaded.file, self.folder)).parent),
+            observation=observe(document, "results", name, (*FIELDS, *self.more_fields), numbers),
+            started=document["started"],
+            about={path: value_at(document, path) for path in PATHS},
+            workload=document["workload"]["name"],
+            unit=document["workload"]["unit"],
+            message="" if completed else str(status["message"]).partition("\n")[0],
+            marks=tuple(mark.name for mark in marks_of_result(document) if mark.everywhere),
+        )
+
+
+def _relative(file: str, folder: Path) -> str:
+    return Path(file).relative_to(folder).as_posix()

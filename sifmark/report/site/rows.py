@@ -1,0 +1,236 @@
+"""What pages say of measurements: for each series the newest repeats, as `compare` has them, and what is left out."""
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, mean_text, value_text
+from sifmark.report.marks import MARKS, Mark, marks_of_number
+from sifmark.report.site.read import ENERGY, LATENCY, METRICS, SiteResult
+from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
+from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
+from sifmark.results.comparison.intervals import Mean
+from sifmark.results.comparison.observation import NODES, PLATFORM
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, THROUGHPUT
+from sifmark.studies.history.circumstances import is_variable
+from sifmark.studies.history.series import ABOUT_RUNS, series_key
+
+MOST_ROWS = 1000  # of a table
+MOST_FILES = 10  # of a row
+_USUAL = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)  # what `configuration_text` has
+_HIDDEN = {*PLATFORM, *ABOUT_RUNS, "schema_version", "power.scope"}
+
+
+@dataclass(frozen=True)
+class SeriesRow:
+    """The newest repeats of one configuration on one system."""
+
+    workload: str  # its name, as pages are called
+    title: str
+    task: str
+    source: str
+    system: str
+    device: str
+    settings: str
+    repeats: int
+    throughput: Mean
+    throughput_unit: str
+    energy: str
+    latency: str
+    marks: tuple[Mark, ...]
+    day: str  # of the newest run
+    files: tuple[str, ...]
+    more_files: int
+    ids: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The throughput with its interval."""
+        return mean_text(self.throughput)
+
+
+@dataclass(frozen=True)
+class FailureRow:
+    """A result that is no measurement, and why."""
+
+    workload: str
+    title: str
+    task: str
+    system: str
+    device: str
+    settings: str
+    state: str
+    reason: str
+    day: str
+    file: str
+    id: str
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What a page says of some results: a row for each series, the newest first within a workload."""
+
+    rows: tuple[SeriesRow, ...]
+    failures: tuple[FailureRow, ...]
+    refused: tuple[str, ...]  # what `compare` refuses, and why
+
+    @property
+    def sections(self) -> dict[tuple[str, str, str], list[SeriesRow]]:
+        """The rows by title of the workload, task and data."""
+        sections: dict[tuple[str, str, str], list[SeriesRow]] = defaultdict(list)
+        for row in self.rows:
+            sections[row.title, row.task, row.source].append(row)
+        return sections
+
+
+def measured(members: Sequence[SiteResult], by: str) -> Measurements:
+    """Return what `compare` says of some results, metric by metric, with systems named by a field."""
+    by_id = {each.id: each for each in members}
+    comparisons = _comparisons(members, by)
+    texts = {metric: _texts(comparisons.get(metric), metric) for metric in (ENERGY, LATENCY)}
+    rows = [row for table in comparisons[THROUGHPUT].tables for row in _rows(table, by, by_id, texts)]
+    titles = {each.observation.group: each.observation.title for each in reversed(members)}
+    refused = {
+        f"{titles[each.group]}, {each.group.task}: {each.difference}"
+        for comparison in comparisons.values()
+        for each in comparison.refused
+    }
+    return Measurements(
+        rows=tuple(sorted(rows, key=_order)),
+        failures=tuple(_failures(members, by)),
+        refused=tuple(sorted(refused)),
+    )
+
+
+def _comparisons(members: Sequence[SiteResult], by: str) -> dict[str, Comparison]:
+    """Return what `compare` makes of each metric by itself, so that mixed meters refuse energy and not throughput."""
+    observations = [each.observation for each in members]
+    metrics = [name for name in METRICS if name == THROUGHPUT or any(_has_value(each, name) for each in members)]
+    together = compare_observations(observations, Query(tuple(metrics), more_fields=(by,)))
+    if not together.refused:  # then each by itself has the same rows
+        return dict.fromkeys(metrics, together)
+    return {name: compare_observations(observations, Query((name,), more_fields=(by,))) for name in metrics}
+
+
+def system_of(result: SiteResult, by: str) -> str:
+    """Return the name of the system of a result."""
+    return _name(result.observation.fields, by)
+
+
+def device_of(result: SiteResult) -> str:
+    """Return the name of the device of a result."""
+    return _name(result.observation.fields, "accelerator.name")
+
+
+def marks_named(*names: Iterable[str]) -> tuple[Mark, ...]:
+    """Return the marks of these names, each once, in the order of legends."""
+    every = {name for each in names for name in each}
+    return tuple(mark for mark in MARKS if mark.name in every)
+
+
+def settings_of(result: SiteResult) -> str:
+    """Return what of a result's configuration readers look for first, in words."""
+    return _settings(RepeatGroup("results", result.observation.fields, [result.observation]), ())
+
+
+def _name(fields: Mapping[str, Any], by: str) -> str:
+    value = fields.get(by)
+    return "unknown" if value is None else str(value)
+
+
+def _has_value(result: SiteResult, metric: str) -> bool:
+    number = result.observation.numbers.get(metric)
+    return number is not None and number.value is not None
+
+
+def _texts(comparison: Comparison | None, metric: str) -> dict[Hashable, str]:
+    """Return the mean of a metric with its unit, by the ID of the first repeat."""
+    tables = comparison.tables if comparison else []
+    return {
+        row.observations[0].id: f"{mean_text(mean)} {table.units[metric]}"
+        for table in tables
+        for row in table.rows
+        if (mean := row.means[metric]).value is not None
+    }
+
+
+def _rows(
+    table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], texts: Mapping[str, Mapping[Hashable, str]]
+) -> Iterator[SeriesRow]:
+    """Yield the newest row of each series of a group."""
+    newest: dict[Hashable, tuple[str, RepeatGroup]] = {}
+    unit = table.units[THROUGHPUT]
+    for row in table.rows:
+        if row.means[THROUGHPUT].value is None:
+            continue
+        key = series_key(row.observations[0], unit)
+        last = max(by_id[each.id].started for each in row.observations)
+        if key not in newest or newest[key][0] < last:
+            newest[key] = last, row
+    rows = [row for _, row in newest.values()]
+    varying = [name for name in varying_fields(rows) if name not in {*_HIDDEN, by} and not is_variable(name)]
+    for last, row in newest.values():
+        first = by_id[row.observations[0].id]
+        yield SeriesRow(
+            workload=first.workload,
+            title=table.title,
+            task=table.group.task,
+            source=table.group.source,
+            system=_name(row.fields, by),
+            device=device_of(first),
+            settings=_settings(row, varying),
+            repeats=len(row.observations),
+            throughput=row.means[THROUGHPUT],
+            throughput_unit=unit,
+            energy=texts[ENERGY].get(first.id, ""),
+            latency=texts[LATENCY].get(first.id, ""),
+            marks=marks_of_number(marks_named(by_id[each.id].marks) for each in row.observations),
+            day=last[:10],
+            files=tuple(each.file for each in row.observations[:MOST_FILES]),
+            more_files=max(0, len(row.observations) - MOST_FILES),
+            ids=tuple(each.id for each in row.observations),
+        )
+
+
+def _settings(row: RepeatGroup, varying: Iterable[str]) -> str:
+    usual = configuration_text(row.fields)
+    others = [f"{head(name)} {value_text(row.fields.get(name))}" for name in varying if name not in _USUAL]
+    return ", ".join([*([usual] if usual else []), *others])
+
+
+def _failures(members: Iterable[SiteResult], by: str) -> list[FailureRow]:
+    excluded = [(each, names) for each in members if (names := exclusion_fields(each.observation))]
+    excluded.sort(key=lambda pair: (pair[0].started, pair[0].id), reverse=True)
+    return [_failure(each, names, by) for each, names in excluded]
+
+
+def _failure(result: SiteResult, names: tuple[str, ...], by: str) -> FailureRow:
+    observation = result.observation
+    fields = observation.fields
+    return FailureRow(
+        workload=result.workload,
+        title=observation.title,
+        task=observation.group.task,
+        system=_name(fields, by),
+        device=device_of(result),
+        settings=settings_of(result),
+        state=result.state,
+        reason=result.message or Excluded(observation, names).reason,
+        day=result.started[:10],
+        file=observation.file,
+        id=result.id,
+    )
+
+
+def _order(row: SeriesRow) -> tuple[Any, ...]:
+    return row.workload, row.title, row.task, row.source, row.system, row.device, _by_number(row.settings), row.ids
+
+
+def _by_number(text: str) -> list[tuple[int, str]]:
+    """Return a key by which `batch size 8` comes before `batch size 16`."""
+    parts = re.findall(r"\d{1,18}|\D+|\d", text, re.ASCII)
+    return [(int(part), "") if part.isascii() and part.isdigit() else (0, part) for part in parts]

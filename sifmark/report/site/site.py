@@ -1,0 +1,241 @@
+"""A site: everything that its pages say, made once from the results below a folder."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.report.charts.chart import Chart
+from sifmark.report.results import ACCELERATOR, SITE
+from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_chart
+from sifmark.report.site.folder import is_safe
+from sifmark.report.site.names import file_names
+from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
+from sifmark.report.site.reports import report_files
+from sifmark.report.site.rows import Measurements, SeriesRow, device_of, measured, system_of
+from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
+from sifmark.report.site.studies import SiteStudy, site_studies
+from sifmark.results.comparison.compatibility import exclusion_fields
+
+MOST_CHARTS = 100  # on a site: each takes a processor for 0.05 s
+MOST_OF_PAGE = 6  # histories drawn on the page of a device, system or workload
+
+
+@dataclass(frozen=True)
+class SiteOptions:
+    """What a site is to have."""
+
+    title: str = ""
+    by: str = ""  # the field that names systems; by default `site` where every result has one
+    most_charts: int = MOST_CHARTS
+    anonymous: bool = False  # labels in place of names of hosts, users and paths
+    anonymous_sites: bool = False  # and of sites
+    with_results: bool = False  # copies of the results, to which pages link
+    processes: int = 0  # 0: a few, as there are processors
+
+
+@dataclass(frozen=True)
+class Facet:
+    """The results of one device, one system or one workload, as a page shows them."""
+
+    name: str
+    page: str  # relative to the site: devices/NAME.html
+    count: int  # of results
+    newest: str  # the day of the newest
+    measured: Measurements
+    histories: tuple[SeriesHistory, ...] = ()  # drawn on this page too
+    charts: Mapping[tuple[str, str, str], Chart] | None = None  # by title of the workload, task and data
+
+    def chart_of(self, section: tuple[str, str, str]) -> Chart | None:
+        """Return the chart of a section; None without one."""
+        return (self.charts or {}).get(section)
+
+
+@dataclass(frozen=True)
+class StudyPage:
+    """A study with what it measured."""
+
+    study: SiteStudy
+    page: str
+    systems: tuple[str, ...]
+    measured: Measurements
+    report: str  # the folder of its report within the site; empty without one
+
+
+@dataclass
+class Site:
+    """A site, without its charts until they are drawn."""
+
+    title: str
+    by: str
+    results: SiteResults
+    history: SiteHistory
+    studies: tuple[StudyPage, ...]
+    workloads: tuple[Facet, ...]
+    devices: tuple[Facet, ...]
+    systems: tuple[Facet, ...]  # none where devices name the systems
+    overview: Chart | None  # workloads by systems
+    history_charts: Mapping[str, Chart]  # by the name of the page of the series
+    copied: frozenset[str] = frozenset()  # the results that the site has, too
+
+    @property
+    def noun(self) -> str:
+        """What the field that names systems is called: site or system."""
+        return "site" if self.by == SITE else "system"
+
+    @cached_property
+    def series_pages(self) -> Mapping[str, str]:
+        """The names of pages of series by the ID of a result."""
+        return self.history.pages_by_result()
+
+    @cached_property
+    def pages(self) -> Mapping[str, Mapping[str, str]]:
+        """The pages of workloads, devices and systems by name."""
+        kinds = {"workloads": self.workloads, "devices": self.devices, "systems": self.systems or self.devices}
+        return {kind: {facet.name: facet.page for facet in facets} for kind, facets in kinds.items()}
+
+    @property
+    def days(self) -> tuple[str, str]:
+        """The first and the last day on which runs began."""
+        days = [each.started[:10] for each in self.results.members]
+        return min(days), max(days)
+
+    def charts(self) -> list[Chart]:
+        """Return all charts that pages show."""
+        of_sections = [chart for facet in self.workloads for chart in (facet.charts or {}).values()]
+        return [*([self.overview] if self.overview else []), *of_sections, *self.history_charts.values()]
+
+
+def make_site(folder: Path, options: SiteOptions) -> Site:
+    """Return the site of the results below a folder.
+
+    Raises UsageError for a folder without results, SifmarkError if none of them is valid.
+    """
+    if options.anonymous and options.with_results:
+        cause = "results name hosts, users and paths, so a site with copies of them is not anonymous"
+        raise UsageError(cause, "leave out --with-results", code="invalid-option")
+    more = (options.by,) if options.by else ()
+    results = read_results(folder, ReadOptions(more, options.anonymous, options.anonymous_sites, options.processes))
+    if not results.members:
+        cause = f"no valid result below {folder}; {results.invalid[0]}"
+        raise SifmarkError(cause, f"list all problems: sifmark results.validate {folder}", code="result-invalid")
+    if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
+        cause = f"no result has the field {options.by!r}"
+        raise UsageError(cause, "a field is a dotted path in a result: host.hostname.value", code="unknown-name")
+    by = options.by or naming_field(results.members)
+    history = site_history(results.members, by)
+    workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)
+    charts = _batch_charts(workloads, results.members, by, options.most_charts)
+    newest = {each for facet in workloads for row in facet.measured.rows for each in row.ids}
+    overview = overview_chart([each for each in results.members if each.id in newest], by)
+    drawn = history.with_page[: max(0, options.most_charts - sum(map(len, charts)))]
+    return Site(
+        title=options.title or _title(folder, options),
+        by=by,
+        results=results,
+        history=history,
+        studies=_studies(results, by),
+        workloads=tuple(replace(facet, charts=each) for facet, each in zip(workloads, charts, strict=True)),
+        devices=_facets(results.members, device_of, "devices", by, history),
+        systems=_facets(results.members, lambda each: system_of(each, by), "systems", by, history)
+        if by != ACCELERATOR
+        else (),
+        overview=overview,
+        copied=frozenset(_safe_files(results)) if options.with_results else frozenset(),
+        history_charts={each.page: history_chart(each, f"history-{each.page}") for each in drawn},
+    )
+
+
+def _title(folder: Path, options: SiteOptions) -> str:
+    name = folder.resolve().name
+    return "Results" if options.anonymous or name == "results" else f"Results of {name}"
+
+
+def copies(site: Site) -> dict[str, Path]:
+    """Return what a site has copies of, by the name in the site: reports of studies, and results."""
+    reports = {
+        name: file
+        for page in site.studies
+        if page.study.report
+        for name, file in report_files(page.study.report, page.report)
+    }
+    return reports | {f"results/{name}": site.results.folder / name for name in site.copied}
+
+
+def _safe_files(results: SiteResults) -> set[str]:
+    return {file for each in results.members if is_safe(file := each.observation.file)}
+
+
+def naming_field(members: Iterable[SiteResult]) -> str:
+    """Return the field that names systems: `site` where every result has one, else the name of the device."""
+    return ACCELERATOR if any(each.observation.fields.get(SITE) is None for each in members) else SITE
+
+
+def draw(site: Site, processes: int = 0) -> dict[str, str]:
+    """Return the charts of a site as SVG by their names."""
+    charts = site.charts()
+    return dict(zip((chart.name for chart in charts), draw_all(charts, processes), strict=True))
+
+
+def _studies(results: SiteResults, by: str) -> tuple[StudyPage, ...]:
+    studies = site_studies(results)
+    names = file_names({study.path: study.path or "results" for study in studies})
+    return tuple(
+        StudyPage(
+            study,
+            f"studies/{names[study.path]}.html",
+            tuple(sorted({system_of(each, by) for each in study.results})),
+            measured(study.results, by),
+            f"reports/{names[study.path]}" if study.report else "",
+        )
+        for study in studies
+    )
+
+
+def _facets(
+    members: Sequence[SiteResult], name_of: Callable[[SiteResult], str], kind: str, by: str, history: SiteHistory
+) -> tuple[Facet, ...]:
+    """Return the results by a name, in the order of names, with the series of each that changed last."""
+    by_name: dict[str, list[SiteResult]] = defaultdict(list)
+    for each in members:
+        by_name[name_of(each)].append(each)
+    changed: dict[str, list[SeriesHistory]] = defaultdict(list)
+    for series in history.with_page:
+        if series.history.changes:
+            changed[name_of(series.result)].append(series)
+    names = file_names({name: name for name in by_name})
+    return tuple(
+        Facet(
+            name=name,
+            page=f"{kind}/{names[name]}.html",
+            count=len(by_name[name]),
+            newest=max(each.started for each in by_name[name])[:10],
+            measured=measured(by_name[name], by),
+            histories=tuple(changed[name][:MOST_OF_PAGE]),
+        )
+        for name in sorted(by_name)
+    )
+
+
+def _batch_charts(
+    facets: Sequence[Facet], members: Iterable[SiteResult], by: str, most: int
+) -> list[dict[tuple[str, str, str], Chart]]:
+    """Return for each workload the charts of its sections: of the newest results of each series, and of failures."""
+    by_workload: dict[str, list[SiteResult]] = defaultdict(list)
+    for each in members:
+        by_workload[each.workload].append(each)
+    charts: list[dict[tuple[str, str, str], Chart]] = []
+    for number, facet in enumerate(facets):
+        newest = _ids(facet.measured.rows)
+        chosen = [each for each in by_workload[facet.name] if each.id in newest or exclusion_fields(each.observation)]
+        drawn = dict(batch_charts(chosen, by)) if most > 0 and chosen else {}
+        named = {key: replace(chart, name=f"w{number}-{chart.name}") for key, chart in list(drawn.items())[:most]}
+        most -= len(named)
+        charts.append(named)
+    return charts
+
+
+def _ids(rows: Iterable[SeriesRow]) -> set[str]:
+    return {each for row in rows for each in row.ids}

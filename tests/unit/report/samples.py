@@ -1,0 +1,94 @@
+"""Valid results of two systems for reports: batches, concurrency, repeats, energy, epochs, and runs that failed."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import documents
+
+from sifmark.core import paths
+
+# Twelve real runs on two cores: one and two ranks, three times each.
+TWO_RANKS = paths.CHECKOUT / "tests" / "fixtures" / "scaling" / "two_ranks.jsonl"
+REAL = documents.EXAMPLES
+SYSTEMS = {"alpha": ("Accelerator A", 1.0), "beta": ("Accelerator B", 1.6)}  # by site: the device and its speed
+# By invented name, since of a real one everything is known: title, unit, and units per second.
+WORKLOADS = {"pictures": ("Network of pictures", "images", 100.0), "texts": ("Network of texts", "sequences", 20.0)}
+BATCHES, REPEATS = (8, 16, 32), 3
+
+
+def sample(site: str, workload: str, batch: int, repeat: int = 1, **changes: Any) -> dict[str, Any]:
+    """A valid result of training, faster on larger batches; `changes` are values at paths, `a__b`."""
+    device, speed = SYSTEMS.get(site, (site, 1.0))
+    title, unit, rate = WORKLOADS[workload]
+    value = rate * speed * batch / (batch + 8) * (1 + repeat / 100)
+    chosen: dict[str, Any] = {
+        "id": str(uuid.uuid5(uuid.NAMESPACE_URL, f"{site} {workload} {batch} {repeat} {sorted(changes.items())}")),
+        "site": site,
+        "workload__name": workload,
+        "workload__title": title,
+        "workload__task": "training",
+        "workload__unit": unit,
+        "workload__identity": f"sha256:{workload.encode().hex():0>64}",
+        "accelerator__name": device,
+        "configuration__precision": "bf16",
+        "configuration__batch_size": batch,
+        "configuration__concurrency": None,
+        "data__source": "synthetic",
+        "host__hostname": {"value": f"{site}-node"},
+        "metrics__throughput": {"value": value, "unit": f"{unit}/s"},
+        "metrics__energy_per_unit": {"value": 2.5 / speed * (1 + 4 / batch), "unit": f"J/{unit}"},
+    }
+    document = documents.valid(**{**chosen, **changes})
+    document["id"] = str(uuid.UUID(document["id"], version=4))
+    return document
+
+
+def failure(site: str, workload: str, batch: int, state: str = "out_of_memory") -> dict[str, Any]:
+    """A valid result of a run that failed before its first step."""
+    nothing = {"value": None, "unit": f"{WORKLOADS[workload][1]}/s", "reason": "nothing was measured"}
+    changes: dict[str, Any] = {"status__state": state, "status__phase": "compile", "metrics__throughput": nothing}
+    return sample(site, workload, batch, **changes)
+
+
+def of_requests(site: str, clients: int, repeat: int = 1) -> dict[str, Any]:
+    """A valid result of inference by requests."""
+    latency = 0.01 * (1 + clients / 4) * (1 + repeat / 100) / SYSTEMS[site][1]
+    rate = clients / latency
+    latencies: dict[str, Any] = {
+        f"metrics__latency_p{share}": {"value": latency, "unit": "s"} for share in (50, 90, 95, 99)
+    }
+    return sample(
+        *(site, "pictures", 1, repeat),
+        workload__task="inference",
+        configuration__concurrency=clients,
+        metrics__throughput={"value": rate, "unit": "images/s"},
+        **latencies,
+    )
+
+
+def documents_of_study() -> Iterator[dict[str, Any]]:
+    """Yield a study: two systems, two workloads, three batches, three repeats; and what failed."""
+    for repeat in range(1, REPEATS + 1):
+        for site in SYSTEMS:
+            yield from (sample(site, workload, batch, repeat) for workload in WORKLOADS for batch in BATCHES)
+            yield from (of_requests(site, clients, repeat) for clients in (1, 2, 4))
+    yield failure("alpha", "pictures", 64)
+    yield failure("beta", "texts", 64, "crashed")
+
+
+def real_documents() -> Iterator[dict[str, Any]]:
+    """Yield real results: of one and two ranks, and the examples of the schema. They name no site."""
+    yield from map(json.loads, TWO_RANKS.read_text().splitlines())
+    for name in ("training", "inference", "out_of_memory"):
+        yield json.loads((REAL / f"{name}.json").read_text())
+
+
+def study(folder: Path, real: bool = False) -> Path:
+    """Write the results of a study into a folder, a file each, and return the folder; with `real` also those."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, document in enumerate([*documents_of_study(), *(real_documents() if real else ())]):
+        (folder / f"{number:03}.json").write_text(json.dumps(document))
+    return folder

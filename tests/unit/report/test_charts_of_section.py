@@ -1,0 +1,319 @@
+"""Charts of a section as data: lines, values and words equal the points, and the table has them all."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.report import samples
+from unit.report.chart_results import of_systems, printed, section_of, study, with_fields, with_metric
+
+from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.draw import charts_of
+from sifmark.report.charts.marks import Datum
+from sifmark.report.charts.of_section import (
+    energy_by_throughput,
+    energy_per_epoch,
+    latency_by_throughput,
+    scaling,
+    throughput_by_batch,
+)
+from sifmark.report.charts.of_section.energy_by_throughput import pareto_front
+from sifmark.report.charts.overall import heat_map
+from sifmark.report.charts.render import page_svg
+from sifmark.report.charts.series import MOST_LINES
+from sifmark.report.charts.words import mean_text
+from sifmark.report.results import ReportResult, ReportResults, Section, load_report_results
+
+BATCH = "configuration.batch_size"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> ReportResults:
+    return study(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture
+def training(results: ReportResults) -> Section:
+    return section_of(results, "training")
+
+
+def chart_of(chart: Chart | None) -> Chart:
+    assert chart is not None
+    return chart
+
+
+def layers(spec: Any) -> Iterator[Any]:
+    for panel in spec.get("vconcat", [spec]):
+        yield from panel["layer"]
+
+
+def rows(chart: Chart, kind: str, **wanted: Any) -> list[dict[str, Any]]:
+    """The rows of all layers with a kind of mark that has these properties."""
+    chosen = [each for each in layers(chart.spec) if wanted.items() <= each["mark"].items()]
+    return [row for each in chosen if each["mark"]["type"] == kind for row in each["data"]["values"]]
+
+
+def means(chart: Chart) -> list[dict[str, Any]]:
+    return [row for row in rows(chart, "point") if "series" in row and "shape" in _channels(chart, row)]
+
+
+def _channels(chart: Chart, row: dict[str, Any]) -> set[str]:
+    return {name for each in layers(chart.spec) if row in each["data"]["values"] for name in each["encoding"]}
+
+
+def batch(result: ReportResult) -> int:
+    return int(result.observation.fields[BATCH])
+
+
+def test_throughput_by_batch_has_a_line_for_each_system_with_the_values_of_compare(training: Section) -> None:
+    chart = chart_of(throughput_by_batch.draw(training))
+    points = training.points("throughput")
+    drawn = {(row["series"], row["x"], row["y"], row["low"], row["high"]) for row in rows(chart, "line")}
+    assert drawn == {
+        (point.system, point.fields[BATCH], point.mean.value, point.mean.low, point.mean.high) for point in points
+    }
+    assert {row[0] for row in drawn} == {"alpha", "beta"} and len(drawn) == 6
+
+
+def test_repeats_are_dots_and_intervals_are_rules(training: Section) -> None:
+    chart = chart_of(throughput_by_batch.draw(training))
+    dots = sorted(row["y"] for row in rows(chart, "point", size=7))
+    assert dots == sorted(value for point in training.points("throughput") for value in point.row.values("throughput"))
+    assert len(rows(chart, "rule")) == 6
+
+
+def test_every_mean_has_its_words_and_leads_to_its_first_result(training: Section) -> None:
+    chart = chart_of(throughput_by_batch.draw(training))
+    described = {row["description"]: row["href"] for row in means(chart)}
+    for point in training.points("throughput"):
+        words = f"{point.system}, batch size {point.fields[BATCH]}: {mean_text(point.mean)} images/s, 3 repeats"
+        assert described[words] == f"#{point.results[0].anchor}"
+
+
+def test_a_failure_is_a_hollow_triangle_at_the_bottom_of_its_place(training: Section) -> None:
+    chart = chart_of(throughput_by_batch.draw(training))
+    (failed,) = rows(chart, "point", shape="triangle-down")
+    assert (failed["x"], failed["description"]) == (64, "alpha, batch size 64: out of memory")
+    assert 64 in chart.spec["encoding"]["x"]["axis"]["values"]
+    assert "Hollow triangles are runs that are no measurement: 1 out of memory." in chart.caption
+
+
+def test_failures_at_one_place_are_above_each_other(training: Section) -> None:
+    failure = next(each for each in training.results.members if each.observation.fields["status.state"] != "completed")
+    twin = replace(failure, observation=replace(failure.observation, id="another"))
+    results = replace(training.results, members=(*training.results.members, twin))
+    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    assert [row["stack"] for row in rows(chart, "point", shape="triangle-down")] == [0, 1]
+
+
+def test_published_figures_are_hollow_diamonds_with_their_source(training: Section) -> None:
+    marks = [printed(training, "throughput", "images/s", 99.0, batch_size=size) for size in (8, 128)]
+    marks.append(printed(training, "throughput", "images/s", None, batch_size=256))
+    results = replace(training.results, published=tuple(marks))
+    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    diamonds = rows(chart, "point", shape="diamond")
+    assert [(row["x"], row["y"], row["href"]) for row in diamonds] == [
+        (8, 99.0, "https://example.org/pearc22"),
+        (128, 99.0, "https://example.org/pearc22"),
+    ]
+    assert (
+        "PEARC'22, table 1, row 2" in diamonds[0]["description"] and "precision differs" in diamonds[0]["description"]
+    )
+    assert "published figures: PEARC'22, table 1, row 2 (GC200)" in chart.caption
+    assert rows(chart, "point", shape="triangle-down")[-1]["x"] == 256
+    assert ("GC200 (PEARC'22, table 1, row 2)", "256", "out of memory", "", "precision differs") in chart.table.rows
+
+
+def test_the_table_has_what_the_chart_has(training: Section) -> None:
+    chart = chart_of(throughput_by_batch.draw(training))
+    assert chart.table.columns == ("system", "batch size", "throughput [images/s]", "repeats", "remarks")
+    numbers = [row[:3] for row in chart.table.rows]
+    points = training.points("throughput")
+    assert numbers[:6] == [(point.system, str(point.fields[BATCH]), mean_text(point.mean)) for point in points]
+    assert numbers[6:] == [("alpha", "64", "out of memory")]
+
+
+def test_one_batch_size_gives_no_chart_of_it(training: Section) -> None:
+    members = tuple(each for each in training.members if batch(each) == 8)
+    assert throughput_by_batch.draw(section_of(replace(training.results, members=members), "training")) is None
+
+
+def test_variants_of_a_system_are_lines_of_their_own(training: Section) -> None:
+    def precision(result: ReportResult) -> dict[str, Any]:
+        return {"configuration.precision": "fp32" if result.document["id"] < "8" else "bf16"}
+
+    results = with_fields(training.results, precision)
+    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    series = {row["series"]: (row["colour"], tuple(row["dash"])) for row in rows(chart, "line")}
+    assert set(series) == {"alpha, bf16", "alpha, fp32", "beta, bf16", "beta, fp32"}
+    assert series["alpha, bf16"][0] == series["alpha, fp32"][0] != series["beta, bf16"][0]
+    assert len({dash for _, dash in series.values()}) == 4
+
+
+def test_one_system_with_variants_is_not_repeated_in_every_label(training: Section) -> None:
+    def precision(result: ReportResult) -> dict[str, Any]:
+        return {"configuration.precision": "fp32" if result.document["id"] < "8" else "bf16", "site": "alpha"}
+
+    chart = chart_of(throughput_by_batch.draw(section_of(with_fields(training.results, precision), "training")))
+    labels = {row["series"] for row in rows(chart, "line")}
+    assert labels and all("alpha" not in label for label in labels)
+
+
+@pytest.mark.parametrize("count", [1, 2, 12, 200])
+def test_any_number_of_systems_gives_charts(training: Section, count: int) -> None:
+    results = of_systems(training.results, [f"system {number}" for number in range(count)])
+    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    assert len({row["series"] for row in rows(chart, "line")}) == min(count, MOST_LINES)
+    assert len({row[0] for row in chart.table.rows}) == count
+    assert (f"The table has {count - MOST_LINES} lines more" in chart.caption) == (count > MOST_LINES)
+    assert all(page_svg(each).startswith("<svg") for each in charts_of(results))
+
+
+def test_names_of_ten_thousand_letters_stay_apart_and_short(training: Section) -> None:
+    results = of_systems(training.results, ["x" * 10_000, "x" * 9_999 + "y", "x" * 9_000, " ", "\x07\x1b[31m"])
+    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    labels = {row["series"] for row in rows(chart, "line")}
+    assert len(labels) == 5 and max(map(len, labels)) < 60
+    assert page_svg(chart).startswith("<svg")
+
+
+def test_results_that_are_not_for_publication_say_so_in_words_and_picture(training: Section) -> None:
+    def busy(result: ReportResult) -> ReportResult:
+        document = result.document | {"provenance": result.document["provenance"] | {"stand_in": True}}
+        return replace(result, document=document)
+
+    results = replace(training.results, members=tuple(map(busy, training.results.members)))
+    for chart in charts_of(results):
+        assert chart.reservation.startswith("Not for publication: test base (all)"), chart.name
+        assert "Not for publication: test base (all)" in page_svg(chart)
+    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    assert all(row["description"].endswith("; test base") for row in means(chart))
+    assert all(row[4] == "test base" for row in chart.table.rows[:6])
+
+
+def test_names_of_charts_are_unique(results: ReportResults) -> None:
+    twins = [
+        replace(each, observation=replace(each.observation, id=f"twin-{each.observation.id}", group=group))
+        for each in results.members
+        for group in [each.observation.group._replace(identity=f"sha256:abcdef012345{each.observation.group.task}")]
+    ]
+    names = [chart.name for chart in charts_of(replace(results, members=(*results.members, *twins)))]
+    assert len(set(names)) == len(names) > 6
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyz0123456789-") for name in names)
+
+
+def test_scaling_has_the_speed_and_efficiency_of_compare(tmp_path: Path) -> None:
+    (section,) = load_report_results([str(samples.TWO_RANKS)]).sections
+    chart = chart_of(scaling.draw(section))
+    upper, lower = chart.spec["vconcat"]
+    expected = [
+        (each.kind, point.fields["accelerator.count"], 100 * (each.efficiency.value or 0))
+        for point in section.points("throughput")
+        for each in point.row.scalings
+    ]
+    drawn = [row for row in lower["layer"][-1]["data"]["values"] if row["x"] > 1]
+    assert sorted(round(row["y"], 6) for row in drawn) == sorted(round(value, 6) for _, _, value in expected)
+    assert {row["series"] for row in drawn} == {
+        "strong scaling, batch 8",
+        "weak scaling, batch 4 per device",
+        "weak scaling, batch 8 per device",
+    }
+    ideal = upper["layer"][0]["data"]["values"]
+    assert all(
+        second["y"] == pytest.approx(2 * first["y"]) for first, second in zip(ideal[::2], ideal[1::2], strict=True)
+    )
+    assert {row[1] for row in chart.table.rows} == {"strong", "weak"}
+    assert [row[4] for row in chart.table.rows if row[2] == "1"] == ["reference"] * 3
+
+
+def test_one_number_of_devices_gives_no_chart_of_scaling(training: Section) -> None:
+    assert scaling.draw(training) is None
+
+
+def test_latency_by_throughput_has_a_panel_for_each_percentile(results: ReportResults) -> None:
+    section = section_of(results, "inference")
+    chart = chart_of(latency_by_throughput.draw(section))
+    panels = chart.spec["vconcat"]
+    assert [panel["encoding"]["y"]["title"] for panel in panels] == [f"p{p} latency [ms]" for p in (50, 90, 99)]
+    latency = {point.mean.value for point in section.points("latency_p99")}
+    assert {row["y"] for row in panels[2]["layer"][0]["data"]["values"]} == latency
+    ways = [(row["series"], row["order"], row["note"]) for row in panels[0]["layer"][0]["data"]["values"]]
+    assert ways[:3] == [("alpha", 0, "1"), ("alpha", 1, ""), ("alpha", 2, "4")]
+    assert chart.table.columns[2:6] == ("throughput [images/s]", "p50 [s]", "p90 [s]", "p99 [s]")
+    assert len(chart.table.rows) == 6
+
+
+def test_training_has_no_chart_of_latency(training: Section) -> None:
+    assert latency_by_throughput.draw(training) is None
+
+
+def test_energy_by_throughput_pairs_both_metrics_and_circles_the_pareto_front(training: Section) -> None:
+    chart = chart_of(energy_by_throughput.draw(training))
+    pairs = {
+        (speed.mean.value, energy.mean.value)
+        for speed, energy in zip(training.points("throughput"), training.points("energy_per_unit"), strict=True)
+    }
+    assert {(row["x"], row["y"]) for row in means(chart)} == pairs
+    (best,) = rows(chart, "point", size=170)
+    assert (best["x"], best["y"]) == (max(pairs)[0], min(energy or 0 for _, energy in pairs))
+    assert chart.spec["encoding"]["y"]["title"] == "energy [J/image]"
+
+
+def test_the_pareto_front_has_what_nothing_beats_in_both() -> None:
+    def at(x: float, y: float) -> Datum:
+        return Datum(x, y, None, None, (), "")
+
+    marks = [at(1, 1), at(2, 3), at(2, 2), at(3, 4), at(2.5, 5), at(0.5, 1)]
+    assert [(mark.x, mark.y) for mark in pareto_front(marks)] == [(3, 4), (2, 2), (1, 1)]
+
+
+def test_energy_that_compare_refuses_gives_no_chart_and_leaves_throughput(training: Section) -> None:
+    def scope(result: ReportResult) -> dict[str, Any]:
+        return {"power.scope": "node" if result.observation.fields["site"] == "alpha" else "board"}
+
+    section = section_of(with_fields(training.results, scope), "training")
+    assert energy_by_throughput.draw(section) is None
+    assert throughput_by_batch.draw(section) is not None
+
+
+def test_energy_per_epoch_is_in_watt_hours_from_zero(training: Section) -> None:
+    results = with_metric(training.results, "energy_per_epoch", "J", lambda result: 3600.0 * 40 / batch(result))
+    results = with_metric(results, "units_per_watt_hour", "images/Wh", lambda result: 100.0 * batch(result))
+    chart = chart_of(energy_per_epoch.draw(section_of(results, "training")))
+    upper, lower = chart.spec["vconcat"]
+    assert {(row["x"], row["y"]) for row in rows(chart, "bar")} == {("8", 5.0), ("16", 2.5), ("32", 1.25)}
+    assert upper["encoding"]["y"]["scale"]["domain"][0] == lower["encoding"]["y"]["scale"]["domain"][0] == 0
+    assert upper["encoding"]["x"]["scale"]["domain"] == ["8", "16", "32"]
+    assert chart.table.rows[0][:4] == ("alpha", "8", "5.000 [5.000, 5.000]", "800.0 [800.0, 800.0]")
+
+
+def test_without_epochs_there_is_no_chart_of_their_energy(training: Section) -> None:
+    assert energy_per_epoch.draw(training) is None
+
+
+def test_the_heat_map_has_the_best_throughput_and_failures_alone(results: ReportResults) -> None:
+    def only_failures_of_beta(each: ReportResult) -> bool:
+        fields = each.observation.fields
+        return not (each.observation.title == "Network of texts" and fields["site"] == "beta") or (
+            fields["status.state"] != "completed"
+        )
+
+    chart = chart_of(heat_map.draw(replace(results, members=tuple(filter(only_failures_of_beta, results.members)))))
+    cells = {(row["x"], row["y"]): row["text"] for row in rows(chart, "rect")}
+    assert cells["beta", "Network of pictures training [images/s]"] == "131"
+    assert cells["alpha", "Network of pictures training [images/s]"] == "81.6"
+    assert cells["beta", "Network of texts training [sequences/s]"] == "failed"
+    shares = {row["x"]: row["opacity"] for row in rows(chart, "rect") if row["y"].startswith("Network of pictures tr")}
+    assert shares["alpha"] < shares["beta"]
+    assert chart.table.columns == ("workload", "alpha", "beta")
+    assert ("Network of texts training [sequences/s]", "16.32 [15.93, 16.72]", "crashed") in chart.table.rows
+
+
+def test_one_system_gives_no_heat_map(results: ReportResults) -> None:
+    assert heat_map.draw(of_systems(results, ["alone"])) is None
+
+
+def test_no_results_give_no_charts(results: ReportResults) -> None:
+    assert charts_of(replace(results, members=())) == []

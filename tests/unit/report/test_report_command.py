@@ -1,0 +1,171 @@
+"""The report command: what it writes and prints, which folders it leaves alone, and what results are put beside."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from unit.report import samples
+
+from sifmark.commands.command_line import main
+from sifmark.commands.report import packages
+from sifmark.core.errors import UsageError
+from sifmark.report import report
+from sifmark.report.content import sections
+from sifmark.report.write import OWNER, PAGE, _leaves, _write
+
+
+@pytest.fixture(autouse=True)
+def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take most of the time, and have tests of their own."""
+    monkeypatch.setattr(sections, "section_charts", lambda _: [])
+    monkeypatch.setattr(report, "overall_charts", lambda _: [])
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """The results of two systems, three repeats of one batch each."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for site in samples.SYSTEMS:
+        for repeat in (1, 2, 3):
+            (folder / f"{site}-{repeat}.json").write_text(json.dumps(samples.sample(site, "pictures", 8, repeat)))
+    return folder
+
+
+def test_a_report_is_a_folder_whose_files_are_listed(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "report"
+    assert main(["report", str(results), "--output", str(target), "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    files = {str(file) for file in target.rglob("*") if file.is_file() and file.name != OWNER}
+    assert {each["file"] for each in listed["files"]} == files and str(target / PAGE) in files
+    assert main(["report", str(results), "--output", str(target)]) == 0
+    printed = capsys.readouterr()
+    assert f"{target / PAGE}" in printed.out and "open " in printed.err
+
+
+def test_a_second_report_replaces_its_files_alone(results: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    assert main(["report", str(results), "--output", str(target), "-q"]) == 0
+    first = (target / PAGE).read_bytes()
+    (target / "notes.txt").write_text("mine")
+    tables = set((target / "tables").iterdir())
+    for file in results.glob("beta*"):
+        file.unlink()
+    owner = json.loads((target / OWNER).read_text())
+    owner["files"] += ["../results/alpha-1.json", "tables/stale.tex"]
+    (target / OWNER).write_text(json.dumps(owner))
+    (target / "tables" / "stale.tex").write_text("")
+    assert main(["report", str(results), "--output", str(target), "-q"]) == 0
+    assert (target / PAGE).read_bytes() != first and (target / "notes.txt").read_text() == "mine"
+    assert not (target / "tables" / "stale.tex").exists() and set((target / "tables").iterdir()) <= tables
+    assert (results / "alpha-1.json").exists(), "names that lead out of the folder are none of its files"
+    assert not list(target.rglob(".*partial*"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_is_no_report_is_not_overwritten(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    target = results if kind == "folder" else results / "alpha-1.json"
+    before = sorted(results.iterdir())
+    assert main(["report", str(results), "--output", str(target)]) == 2
+    assert "[folder-not-empty]" in capsys.readouterr().err and sorted(results.iterdir()) == before
+
+
+def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "old.tex").write_text("mine")
+    target = tmp_path / "report"
+    target.mkdir()
+    (target / OWNER).write_text('{"files": ["tables/old.tex"]}')
+    (target / "tables").symlink_to(mine)
+    assert _leaves(target, "tables/old.tex") and not _leaves(target, "report.md")
+    with pytest.raises(UsageError, match="through a link"):
+        _write(target, "tables/summary.tex", b"")
+    assert [file.name for file in mine.iterdir()] == ["old.tex"]
+
+
+@pytest.mark.parametrize("command", ["report", "report.site"])
+def test_without_the_extra_its_installation_is_named(
+    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda _: None)
+    assert main([command, str(results)]) == 1
+    printed = capsys.readouterr().err
+    assert "jinja2, vl-convert-python" in printed and "remedy: pip install 'sifmark[report]'" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "message"),
+    [
+        ("", 2, "no results are given"),
+        ("nowhere", 2, "no result at nowhere"),
+        ("RESULTS --by nowhere", 2, "no result has the field 'nowhere'"),
+        ("RESULTS --baseline gamma", 2, "no system 'gamma'"),
+        ("RESULTS --against baseline:", 2, "baseline:"),
+        ("RESULTS --against baseline:gone", 2, "gone"),
+        ("RESULTS --against RESULTS --baseline beta", 2, "--against and --baseline"),
+        ("RESULTS --against baseline:x --anonymous", 2, "--anonymous"),
+        ("RESULTS --require-signature", 2, "no key is trusted"),
+        ("RESULTS --study nowhere", 2, "nowhere"),
+    ],
+)
+def test_a_wrong_request_is_named(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, status: int, message: str
+) -> None:
+    given = ["report", *words.replace("RESULTS", str(results)).split(), "--output", str(tmp_path / "report")]
+    assert main(given) == status
+    assert message in capsys.readouterr().err and not (tmp_path / "report").exists()
+
+
+def test_invalid_documents_are_left_out_and_fail_the_command(
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (results / "bad.json").write_text('{"value": NaN}')
+    target = tmp_path / "report"
+    assert main(["report", str(results), "--output", str(target)]) == 1
+    assert "1 documents are not valid" in capsys.readouterr().err
+    assert "bad.json" in (target / PAGE).read_text()
+
+
+def test_results_are_put_beside_others(results: Path, tmp_path: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    for repeat in (1, 2, 3):
+        throughput = {"value": 25.0 + repeat, "unit": "images/s"}
+        document = samples.sample("alpha", "pictures", 8, repeat, metrics__throughput=throughput)
+        (earlier / f"{repeat}.json").write_text(json.dumps(document))
+    target = tmp_path / "report"
+    assert main(["report", str(results), "--against", str(earlier), "--output", str(target), "-q"]) == 0
+    page = (target / PAGE).read_text()
+    assert page.count("x faster") >= 4 and str(earlier)[-20:] in page
+
+
+def test_a_kept_baseline_is_put_beside_results(results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["study.baseline", "night", str(results), "-q"]) == 0
+    assert main(["report", str(results), "--against", "baseline:night", "-q"]) == 0
+    assert "no difference shown" in (tmp_path / "report" / PAGE).read_text()
+
+
+def test_an_anonymous_report_names_no_host(results: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    assert main(["report", str(results), "--anonymous", "--output", str(target), "-q"]) == 0
+    written = "".join(
+        file.read_text() for file in target.rglob("*") if file.suffix in (".html", ".md", ".csv", ".json")
+    )
+    assert "alpha-node" not in written and str(results) not in written
+
+
+def test_a_study_names_its_results_and_its_questions(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(results, tmp_path / "results" / "quick" / "here")
+    assert main(["report", "--study", "quick", "-q"]) == 0
+    page = (tmp_path / "report" / PAGE).read_text()
+    assert "A new device in fifteen minutes" in page and "Do repeats agree?" in page

@@ -1,0 +1,327 @@
+"""The page of a report: its numbers are those of `compare`, each with its marks, and texts of anybody are texts."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from html.parser import HTMLParser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.report import samples
+
+from sifmark.core.errors import SifmarkError
+from sifmark.report.content.sections import MAIN, MORE
+from sifmark.report.content.tables import MOST_COLUMNS, Scale, mean_text
+from sifmark.report.marks import marks_of
+from sifmark.report.page.page import render_page
+from sifmark.report.report import Report, make_report
+from sifmark.report.results import load_report_results
+from sifmark.results.comparison.compare import compare_results
+from sifmark.results.comparison.exports import as_json
+from sifmark.results.comparison.intervals import Mean
+from sifmark.results.comparison.query import Query
+from sifmark.studies.load import load_study
+from sifmark.studies.study import System
+
+Document = dict[str, Any]
+EVIL = '<script>document.title="owned"</script>"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
+RIGHT_TO_LEFT = "\u05de\u05e2\u05e8\u05db\u05ea"
+VOID = {"meta", "img", "br", "link", "input"}
+
+
+@dataclass
+class Page(HTMLParser):
+    """What is on a page: elements, and the numbers in its tables."""
+
+    elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    values: list[tuple[str, str, str]] = field(default_factory=list)  # of a caption, a result's ID and its cell's text
+    texts: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # with the elements around them
+    _open: list[str] = field(default_factory=list)
+    _caption: str = ""
+    _cell: list[str] = field(default_factory=list)
+    _result: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        attributes = dict(attrs)
+        self.elements.append((tag, attributes))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "caption":
+            self._caption = ""
+        if tag == "td":
+            self._cell, self._result = [], ""
+        if tag == "a" and attributes.get("class") == "value":
+            self._result = str(attributes["href"]).removeprefix("#result-")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"{tag} closes another element"
+        if tag == "td" and self._result:
+            self.values.append((self._caption, self._result, " ".join("".join(self._cell).split())))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((data, tuple(self._open)))
+        if "caption" in self._open:
+            self._caption += data
+        if "td" in self._open:
+            self._cell.append(data)
+
+
+def parsed(page: str) -> Page:
+    reader = Page()
+    reader.feed(page)
+    assert reader._open == [], "all elements are closed"
+    return reader
+
+
+def written(folder: Path, documents: Iterable[Document]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, document in enumerate(documents):
+        (folder / f"{number:03}.json").write_text(json.dumps(document))
+    return folder
+
+
+def report_of(folder: Path, **options: Any) -> Report:
+    return make_report(load_report_results([str(folder)]), **options)
+
+
+def page_of(folder: Path, **options: Any) -> str:
+    return render_page(report_of(folder, **options))
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """The page of a study of two systems and what failed of it."""
+    return parsed(page_of(samples.study(tmp_path_factory.mktemp("study"))))
+
+
+def without_charts(report: Report) -> Report:
+    """The report without what takes most of the time."""
+    return replace(report, charts=(), sections=tuple(replace(each, charts=()) for each in report.sections))
+
+
+def compared(folder: Path, metric: str) -> Mapping[frozenset[str], tuple[Mean, Document]]:
+    """What `compare --format json` prints of a metric, by the IDs of the repeats."""
+    ids = {str(file): json.loads(file.read_text())["id"] for file in folder.glob("*.json")}
+    query = Query(metrics=(metric,), more_fields=("site",), baseline=("site", "alpha"))
+    comparison = json.loads(as_json(compare_results([str(folder)], query)))
+    rows = [row for table in comparison["tables"] for row in table["lines"]]
+    numbers = {frozenset(map(ids.__getitem__, row["results"])): row["metrics"][metric] for row in rows}
+    return {
+        key: (Mean(number["repeats"], number["value"], number["low"], number["high"]), number)
+        for key, number in numbers.items()
+        if number["value"] is not None
+    }
+
+
+SPEEDS = st.lists(st.floats(0.01, 4000), min_size=12, max_size=12)  # so that meters read often enough
+STATES: dict[str, Document] = {
+    "": {},
+    "T": {"provenance__stand_in": True},
+    "S": {"provenance__simulated": True},
+    "C": {"numerics__state": "not_run"},
+    "U": {"steadiness__steady": False},
+}
+
+
+@settings(max_examples=8)
+@given(SPEEDS, st.sampled_from(sorted(STATES)), st.booleans())
+def test_numbers_are_those_of_compare_and_have_their_marks(speeds: list[float], mark: str, one_system: bool) -> None:
+    def documents() -> Iterable[Document]:
+        for place, speed in enumerate(speeds):
+            site = "alpha" if one_system or place % 2 else "beta"
+            yield samples.sample(
+                *(site, "pictures", (8, 16)[place // 2 % 2], place // 4 + 1 + 3 * (place % 2)),
+                metrics__throughput={"value": speed, "unit": "images/s"},
+                **STATES[mark],
+            )
+
+    with TemporaryDirectory() as name:
+        folder = written(Path(name), documents())
+        report = report_of(folder)
+        shown = parsed(render_page(without_charts(report))).values
+        tables = {table.title: table for each in report.sections for table in (*each.tables, *each.more_tables)}
+        for metric in (*MAIN, *MORE):
+            title = metric.replace("_", " ")
+            cells = [(id_, text) for caption, id_, text in shown if caption.startswith(f"{title.capitalize()} in ")]
+            expected = compared(folder, metric) if title in tables else {}
+            assert len(cells) == len(expected)
+            for ids, (mean, _) in expected.items():
+                (cell,) = (text for id_, text in cells if id_ in ids)
+                number, _, interval = mean_text(mean, tables[title].scale).partition(" ")
+                assert cell.startswith(number) and interval in cell
+                assert mark in cell.removeprefix(number), f"{cell} lacks {mark}"
+
+
+def test_a_ratio_is_in_the_words_of_compare(tmp_path: Path) -> None:
+    folder = written(tmp_path, (samples.sample(site, "pictures", 8, n) for site in samples.SYSTEMS for n in (1, 2, 3)))
+    (number,) = (number for _, number in compared(folder, "throughput").values() if number["ratio"])
+    text = " ".join(" ".join(text for text, _ in parsed(page_of(folder)).texts).split())
+    assert f"{number['ratio']:.3f}x faster [{number['ratio_low']:.3f}, {number['ratio_high']:.3f}]" in text
+
+
+def test_what_compare_refuses_is_said_and_not_shown(tmp_path: Path) -> None:
+    metered = [samples.sample("alpha", "pictures", 8, n) for n in (1, 2, 3)]
+    other = [samples.sample("beta", "pictures", 8, n) for n in (1, 2, 3)]
+    for document in other:
+        document["power"]["scope"] = "board"
+    page = parsed(page_of(written(tmp_path, [*metered, *other])))
+    captions = {caption.partition(" in ")[0] for caption, _, _ in page.values}
+    assert "Throughput" in captions and "Energy per unit" not in captions
+    assert any("Not compared: " in text or "power.scope" in text for text, _ in page.texts)
+
+
+def test_excluded_results_have_no_number_but_a_place(page: Page) -> None:
+    text = " ".join(text for text, _ in page.texts)
+    assert "out of memory" in text and "a run that did not complete has no result to compare" in text
+    ids = {attributes["id"] for _, attributes in page.elements if "id" in attributes}
+    entries = [each for each in ids if str(each).startswith("result-")]
+    assert len(entries) == len(list(samples.documents_of_study()))
+
+
+def test_each_link_within_the_page_has_a_target_and_each_name_is_used_once(page: Page) -> None:
+    names = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(names) == len(set(names))
+    links = {str(attributes["href"]) for _, attributes in page.elements if attributes.get("href")}
+    assert {link.removeprefix("#") for link in links if link.startswith("#")} <= set(names)
+    assert {link for link in links if not link.startswith("#")} == set(), "nothing beside the page was promised"
+
+
+def test_a_page_has_what_readers_without_eyes_or_mouse_need(page: Page) -> None:
+    tags = [tag for tag, _ in page.elements]
+    assert tags.count("h1") == 1 and {"header", "nav", "main", "footer", "aside"} <= set(tags)
+    assert tags.count("table") == tags.count("caption")
+    assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
+    scrolled = [attributes for _, attributes in page.elements if attributes.get("class") == "scroll"]
+    assert scrolled and all(each["tabindex"] == "0" and each["aria-label"] for each in scrolled)
+    assert tags.count("figure") == sum(tag == "svg" for tag in tags) > 0
+    first_link = next(attributes for tag, attributes in page.elements if tag == "a")
+    assert first_link["class"] == "skip"
+
+
+def test_a_page_asks_for_nothing_and_runs_nothing(page: Page) -> None:
+    policy = next(str(attributes["content"]) for _, attributes in page.elements if attributes.get("http-equiv"))
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "script-src" not in policy
+    for tag, attributes in page.elements:
+        assert tag not in ("script", "iframe", "object", "embed", "link", "base", "form", "img")
+        assert not any(name.startswith("on") or name in ("src", "style") for name in attributes), attributes
+
+
+def test_texts_of_anybody_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(samples.SYSTEMS, EVIL, ("<b>device</b>", 1.0))
+    monkeypatch.setitem(samples.SYSTEMS, RIGHT_TO_LEFT, ("device", 2.0))
+    documents = (
+        samples.sample(site, "pictures", batch, n, workload__title=EVIL, host__hostname={"value": "h" * 8000})
+        for site in (EVIL, RIGHT_TO_LEFT)
+        for batch in (8, 16)
+        for n in (1, 2, 3)
+    )
+    text = page_of(written(tmp_path, documents), title=EVIL)
+    page = parsed(text)
+    test_a_page_asks_for_nothing_and_runs_nothing(page)
+    assert "49" not in {data.strip() for data, _ in page.texts}, "no text is a template"
+    assert "h" * 200 not in text, "a long text is cut"
+    for data, around in page.texts:
+        if RIGHT_TO_LEFT in data and not {"title", "svg"} & set(around):
+            assert "bdi" in around, f"{data} may turn around what follows it"
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_the_same_results_give_the_same_bytes(tmp_path: Path, real: bool) -> None:
+    folder = samples.study(tmp_path / "study", real)
+    files = sorted(map(str, folder.glob("*.json")))
+    first, second = (render_page(make_report(load_report_results(paths))) for paths in (files, files[::-1]))
+    assert first == second
+
+
+def test_one_result_makes_a_page(tmp_path: Path) -> None:
+    page = parsed(page_of(written(tmp_path, [samples.sample("alpha", "pictures", 8)])))
+    assert any("the only result" in text for text, _ in page.texts) and page.values
+
+
+def test_failures_alone_are_nothing_to_publish(tmp_path: Path) -> None:
+    page = parsed(page_of(written(tmp_path, [samples.failure("alpha", "pictures", 8)])))
+    assert any("There is nothing to publish" in text for text, _ in page.texts) and not page.values
+
+
+def test_no_valid_result_is_no_report(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"schema_version": "1.1", "value": NaN}')
+    with pytest.raises(SifmarkError) as caught:
+        page_of(tmp_path)
+    assert caught.value.code == "result-missing" and "a.json" in caught.value.cause
+
+
+def test_many_systems_follow_each_other_in_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sites = [f"device-{number:03}" for number in range(MOST_COLUMNS + 20)]
+    page = parsed(page_of(written(tmp_path, (samples.sample(site, "pictures", 8) for site in sites))))
+    shown = [result for caption, result, _ in page.values if caption.startswith("Throughput in ")]
+    assert len(shown) == len(sites)
+
+
+def test_marks_are_explained_where_they_are(tmp_path: Path) -> None:
+    documents = [samples.sample("alpha", "pictures", 8, n, provenance__stand_in=True) for n in (1, 2, 3)]
+    page = parsed(page_of(written(tmp_path, documents)))
+    assert any("Do not publish these numbers" in text for text, _ in page.texts)
+    titles = {attributes["title"] for tag, attributes in page.elements if tag == "abbr"}
+    assert "test base" in titles and titles <= {mark.name for mark in marks_of(documents)}
+
+
+def test_questions_of_a_study_have_answers(tmp_path: Path) -> None:
+    study = load_study("quick")
+    report = report_of(samples.study(tmp_path), study=study)
+    asked = {each.question: each.answers for each in report.questions}
+    assert list(asked)[: len(study.questions)] == list(study.questions)
+    assert any("ran out of memory" in answer.text for answer in asked[study.questions[1]])
+    assert any("faster than alpha" in answer.text for answer in asked[study.questions[0]])
+
+
+def test_correctness_says_what_became_of_the_results_that_did_not_pass(tmp_path: Path) -> None:
+    skipped = {"numerics__state": "not_run", "numerics__reason": "it was skipped", "numerics__precisions": []}
+    documents = [samples.sample("alpha", "pictures", 8, n, **(skipped if n > 1 else {})) for n in (1, 2, 3)]
+    texts = [each.text for asked in report_of(written(tmp_path, documents)).questions for each in asked.answers]
+    assert "Correctness: 1 of 3 results passed the check; not run 2." in texts
+
+
+def test_systems_say_what_distinguishes_them(tmp_path: Path) -> None:
+    threads = {"alpha": 2, "beta": 1}
+    documents = [samples.sample(site, "pictures", 8, configuration__threads=count) for site, count in threads.items()]
+    study = load_study("quick")
+    systems = (System("alpha", "cpu", "Two threads"),)
+    report = report_of(written(tmp_path, documents), study=replace(study, systems=systems))
+    rows = dict(report.systems.rows)
+    assert rows["in the study"] == ("Two threads", "-") and rows["threads of a process"] == ("2", "1")
+    assert "The systems differ in " in " ".join(report.methods) and "threads of a process 2" in " ".join(report.methods)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_throughput_per_device_is_not_that_of_one_device_again(tmp_path: Path, devices: int) -> None:
+    per_device = {"value": 5.0, "unit": "images/s"}
+    document = samples.sample(
+        *("alpha", "pictures", 8), metrics__throughput_per_device=per_device, accelerator__count=devices
+    )
+    report = report_of(written(tmp_path, [document]))
+    titles = [table.title for table in report.sections[0].more_tables]
+    assert ("throughput per device" in titles) == (devices > 1)
+
+
+def test_seconds_and_large_numbers_have_few_digits() -> None:
+    assert mean_text(Mean(3, 0.0127, 0.0126, 0.0128), Scale(1e-3, "ms")) == "12.70 [12.60, 12.80]"
+    assert Scale(1e9, "10⁹ operations/s").words == "\u00d7 10⁹ operations/s"
+
+
+@pytest.mark.full
+def test_five_hundred_results_are_less_than_three_megabytes(tmp_path: Path) -> None:
+    documents = (
+        samples.sample(site, workload, 2**power, n)
+        for site in samples.SYSTEMS
+        for workload in samples.WORKLOADS
+        for power in range(25)
+        for n in range(1, 6)
+    )
+    assert len(page_of(written(tmp_path, documents))) < 3_000_000

@@ -1,0 +1,227 @@
+"""Published figures in reports: beside results as `compare` has them, and drawn from printed values alone."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from unit.studies.test_published_comparison import repeats, written
+
+from sifmark.commands.command_line import main
+from sifmark.commands.report.report import ReportOptions, write_report
+from sifmark.core import paths
+from sifmark.core.settings import load_settings
+from sifmark.dev.published_page import STUDIES, published_pictures, repeated_tables
+from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.of_section import throughput_by_batch
+from sifmark.report.charts.overall import ours_over_published
+from sifmark.report.charts.render import LONGEST_TEXT, page_svg
+from sifmark.report.outputs.measured import output_charts
+from sifmark.report.outputs.printed import draw_table, printed_charts
+from sifmark.report.outputs.ratios import panels_of
+from sifmark.report.published import row_words, short_citation, with_published
+from sifmark.report.results import ReportResults, load_report_results
+from sifmark.studies.load import load_study
+from sifmark.studies.published.comparison import compare_with_published
+from sifmark.studies.published.load import load_published, select_tables
+from sifmark.studies.study import Output, Study
+
+BATCHES = (2, 4, 8, 14, 20)
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = "</title></svg><script>alert(1)</script>\u202e\x1b[31m"
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> ReportResults:
+    """ResNet-50 by batch size as in table 3, and in a precision in which it must not be compared."""
+    documents = [each for batch in BATCHES for each in repeats(900.0 * batch**0.3, batch, **_micro(batch))]
+    documents += repeats(1900.0, 8, configuration__precision="fp32", **_micro(8))
+    path = written(tmp_path_factory.mktemp("results"), documents)
+    return with_published(load_report_results([path]), compare_with_published("pearc22", [path]))
+
+
+def _micro(batch: int) -> dict[str, Any]:
+    return {"configuration__micro_batch_size": batch}
+
+
+def test_marks_are_the_figures_that_compare_puts_beside_results(results: ReportResults) -> None:
+    figures = {figure.conditions["micro_batch_size"][0]: figure for figure in select_tables("pearc22/3")[1][0].figures}
+    assert {mark.conditions["configuration.batch_size"] for mark in results.published} == set(BATCHES)
+    for mark in results.published:
+        assert mark.metric == "throughput" and mark.unit == "images/s"
+        assert mark.source == "Nasari et al. 2022, table 3, section 3.3.1"
+        assert mark.url == load_published("pearc22").url
+        assert mark.conditions["configuration.batch_size"] in figures
+        assert "differs: framework a (tensorflow)" in mark.remarks
+
+
+def test_what_compare_refuses_is_no_mark(results: ReportResults) -> None:
+    refused = {each.observation.id for each in results.members if each.document["configuration"]["precision"] == "fp32"}
+    assert refused and not any(mark.counterparts & refused for mark in results.published)
+    assert not any(result.observation.id in refused for each in results.over_published for result in each.results)
+
+
+def test_hollow_marks_of_a_table_are_on_one_line(results: ReportResults) -> None:
+    chart = throughput_by_batch.draw(results.sections[0])
+    assert chart is not None
+    drawn = [row for layer in chart.spec["layer"] for row in layer["data"]["values"] if row.get("curve")]
+    assert len({row["curve"] for row in drawn}) == 1
+    assert sorted({(row["x"], row["y"]) for row in drawn})[:2] == [(2, 786.0), (4, 1181.0)]
+
+
+def test_ours_over_published_has_the_ratios_that_compare_prints(results: ReportResults) -> None:
+    chart = ours_over_published.draw(results)
+    assert chart is not None and [row[1] for row in chart.table.rows] == [f"Batch size {batch}" for batch in BATCHES]
+    rows = [row for layer in chart.spec["layer"] for row in layer["data"]["values"] if "description" in row]
+    ratios = {each.ratio.value for each in results.over_published}
+    assert ratios <= {row["x"] for row in rows} and all(row["href"].startswith("#result-") for row in rows)
+    assert ours_over_published.draw(replace(results, over_published=())) is None
+
+
+OUTPUTS = [(study, output) for study in map(load_study, STUDIES) for output in study.outputs]
+
+
+@pytest.mark.parametrize(("study", "output"), OUTPUTS, ids=[f"{study.name}/{output.name}" for study, output in OUTPUTS])
+def test_every_output_is_drawn_from_published_values_or_says_why_not(study: Study, output: Output) -> None:
+    if not output.published:
+        assert study.limitations, "an output that repeats nothing says so in `cannot_repeat`"
+        return
+    published, tables = select_tables(output.published)
+    for table in tables:
+        chart = draw_table(published, table)
+        assert (chart is None) == bool(table.no_numbers)
+        assert chart is None or chart.caption.startswith(f"{table.title}. ")
+
+
+def texts(chart: Chart) -> Iterator[dict[str, Any]]:
+    """Yield the rows of data of a chart."""
+
+    def walk(value: Any) -> Iterator[dict[str, Any]]:
+        match value:
+            case {"data": {"values": rows}}:
+                yield from rows
+            case dict():
+                for item in value.values():
+                    yield from walk(item)
+            case list() | tuple():
+                for item in value:
+                    yield from walk(item)
+
+    yield from walk(chart.spec)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_pictures_have_the_printed_numbers(name: str) -> None:
+    study = load_published(name)
+    for table in repeated_tables(load_study(name), study):
+        chart = draw_table(study, table)
+        if chart is None:
+            continue
+        rows = list(texts(chart))
+        panels = panels_of(study, table)
+        if not panels:
+            shown = [row["text"] for row in rows if "text" in row]
+            assert all(cell in shown for line in table.rows for cell in line if 0 < len(cell) < 48), chart.name
+        for ratio in (ratio for panel in panels for ratio in panel.ratios):
+            assert any(ratio.figure.printed in str(row.get("description", "")) for row in rows), chart.name
+            ends = {row.get("x") for row in rows} | {row.get("high") for row in rows}
+            assert ratio.high in ends, chart.name
+        assert chart.table.rows == table.rows
+
+
+def test_a_percentage_is_drawn_as_the_ratio_that_it_stands_for() -> None:
+    ((study, (table,)),) = [select_tables("turing/figure-3-batch")]
+    (panel,) = panels_of(study, table)
+    assert panel.along is not None and panel.begin == 64
+    assert {place: ratio.high for place, ratio in panel.along} == {128: 0.85, 256: 0.78, 32: 1.31, 16: 2.37}
+
+
+def test_the_pictures_in_the_documentation_are_what_the_command_draws() -> None:
+    drawn = published_pictures()
+    kept = set((paths.CHECKOUT / "docs" / "pictures" / "published").glob("*.svg"))
+    assert set(drawn) == kept
+    stale = [path.name for path, text in drawn.items() if path.read_text() != text]
+    assert not stale, "sifmark dev.golden draws them"
+
+
+def test_the_command_draws_tables_as_files_and_names_charts_without_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["published.show", "turing/figure-3", "--output", str(tmp_path), "--json"]) == 0
+    printed = capsys.readouterr()
+    names = {Path(each["file"]).name for each in json.loads(printed.out)}
+    assert names == {path.name for path in tmp_path.iterdir()}
+    assert {"turing-figure-3-speedup.svg", "turing-figure-3-batch.pdf"} <= names
+    assert "turing/figure-3: the document prints this chart without its numbers" in printed.err
+
+
+def test_hostile_text_of_a_published_file_does_not_break_out(tmp_path: Path) -> None:
+    document = json.loads((paths.PUBLISHED / "qwant.json").read_text())
+    for table in document["tables"]:
+        table["title"] = table["columns"][0]["title"] = table["columns"][1]["title"] = HOSTILE + "x" * 10_000
+    document["authors"] = HOSTILE
+    (tmp_path / "qwant.json").write_text(json.dumps(document))
+    for chart in printed_charts(str(tmp_path / "qwant.json")):
+        root = ElementTree.fromstring(page_svg(chart))
+        assert not {"script", "image", "foreignObject"} & {element.tag.removeprefix(SVG) for element in root.iter()}
+        assert max(len(element.text or "") for element in root.iter()) <= LONGEST_TEXT
+        assert re.fullmatch(r"[a-z0-9-]+", chart.name)
+
+
+def test_outputs_of_a_study_are_filled_with_what_compare_prints(results: ReportResults) -> None:
+    study = load_study("pearc22")
+    kinds = ("line", "bar", "heat-map", "table")
+    outputs = tuple(Output(kind, kind, kind, (), "batch_size", "throughput") for kind in kinds)
+    charts = {chart.title: chart for chart in output_charts(results, replace(study, outputs=outputs))}
+    assert set(charts) == set(kinds)
+    points = [point for section in results.sections for point in section.points("throughput")]
+    means = {point.mean.value for point in points}
+    repeated = {value for point in points for value in point.row.values("throughput")}
+    for kind in ("line", "bar"):
+        drawn = {row["y"] for row in texts(charts[kind]) if str(row.get("href", "")).startswith("#")}
+        assert means <= drawn <= means | repeated, kind
+    table = charts["table"].table
+    beside = {(row[0], row[1]): row[table.columns.index("published")] for row in table.rows}
+    assert beside["8", "fp16"] == "1,608 images/s" and beside["8", "fp32"] == ""
+
+
+def test_an_output_that_compare_refuses_or_nobody_measured_is_left_out(results: ReportResults) -> None:
+    study = load_study("pearc22")
+    outputs = (Output("a", "a", "bar", (), "batch_size", "energy_per_unit"), Output("b", "b", "table", (), "x", "y"))
+    assert output_charts(results, replace(study, outputs=outputs)) == []
+
+
+@pytest.mark.parametrize(
+    ("authors", "cited"),
+    [
+        ("Chelsea Maria John et al.", "John et al. 2020"),
+        ("Tomas Lazauskas and David Llewellyn-Jones", "Lazauskas and Llewellyn-Jones 2020"),
+        ("A One, B Two, C Three", "One et al. 2020"),
+        ("Graphcore", "Graphcore 2020"),
+    ],
+)
+def test_a_study_is_cited_as_texts_cite_it(authors: str, cited: str) -> None:
+    assert short_citation(replace(load_published("graphcore"), authors=authors)) == cited
+
+
+def test_a_row_is_called_by_what_tells_it_from_others() -> None:
+    _, (table,) = select_tables("pearc22/4")
+    assert row_words(table, 1) == "A100 GPU, Replicas (Devices) 2, Micro batch size 512"
+    assert row_words(table, 1, {1, 2}) == "Micro batch size 512"
+
+
+def test_a_report_puts_published_figures_beside_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "results", [each for batch in (2, 4) for each in repeats(900.0, batch, **_micro(batch))])
+    folder = str(tmp_path / "report")
+    options = ReportOptions((path,), study="pearc22", against="published:pearc22", output=folder)
+    write_report(options, load_settings())
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert "Nasari et al. 2022, table 3, section 3.3.1" in page and "1,181 images/s" in page
+    assert {"ours-over-published.svg", "study-table-3.svg"} <= {each.name for each in Path(folder, "plots").iterdir()}
+    capsys.readouterr()
+    write_report(replace(options, against="published:qwant"), load_settings())
+    assert "no result is the counterpart of a figure of qwant" in capsys.readouterr().err
