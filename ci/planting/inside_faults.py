@@ -58,7 +58,7 @@ INSIDE = (
         *("(b[0] - a[0]) * b[1]", "py38", "tests/inside/metering"),
     ),
     _fault(
-        *("a counter that wraps loses its range", "_gain", "after - before + top", "after - before", "py38"),
+        *("a counter that wraps loses its range", "gain", "after - before + top", "after - before", "py38"),
         "tests/inside/metering",
     ),
     _fault(

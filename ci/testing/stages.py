@@ -122,7 +122,7 @@ def _of_images() -> Iterator[Stage]:
     files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "images").rglob("test_*.py"))}
     for name in files:
         needs: tuple[str, ...] = ("apptainer", "bases", "docker", "cosign")
-        needs += ("chromium",) if name == "page" else ()
+        needs += ("chromium",) if name in ("page", "report") else ()
         needs += ("suites",) if name == "study_exports" else ()
         reads = (*IMAGES, *READS.get(name, ()))
         exclusive = next((part for part, users in SHARED_PARTS.items() if name in users), "")

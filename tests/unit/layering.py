@@ -35,6 +35,7 @@ SIFMARK: Layers = (
     ("commands",),
     ("dev",),
     ("doctor",),
+    ("live", "report"),
     ("studies",),
     ("publish",),
     ("trust",),

@@ -16,6 +16,7 @@ from unit.layering import imports
 from unit.test_architecture import files
 
 from sifmark.commands.data.prepare import PrepareOptions, prepare_data
+from sifmark.commands.report.packages import PACKAGES as REPORT_PACKAGES
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets.formats import EXTRA_PACKAGES
@@ -28,8 +29,12 @@ CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
 OWN = canonicalize_name(PROJECT["name"])
 # `inv dev.check` runs the tools of the extra `dev`, and refuses outside a clone.
 DEVELOPERS = paths.PACKAGE / "dev" / "checks.py"
-# Only data.prepare and results.export import these, and say how to install them.
-WITH_EXTRA = (paths.PACKAGE / "datasets", paths.PACKAGE / "studies" / "history" / "export.py")
+# Only data.prepare, results.export and report import these, and say how to install them.
+WITH_EXTRA = (
+    paths.PACKAGE / "datasets",
+    paths.PACKAGE / "studies" / "history" / "export.py",
+    paths.PACKAGE / "report",
+)
 
 
 def names(requirements: list[str]) -> set[str]:
@@ -66,11 +71,12 @@ def test_all_that_is_imported_or_run_is_declared_and_nothing_else() -> None:
     assert used(with_extra=False) == names(PROJECT["dependencies"])
 
 
-def test_the_extra_data_is_what_only_datasets_and_exports_import() -> None:
+def test_extras_are_what_only_datasets_exports_and_reports_import() -> None:
     required = names(PROJECT["dependencies"])
-    assert used(with_extra=True) - required == names(EXTRAS["data"])
+    assert used(with_extra=True) - required == names(EXTRAS["data"]) | names(EXTRAS["report"])
     of_datasets = {module for modules in EXTRA_PACKAGES.values() for module in modules}
     assert of_datasets | {EXPORT_PACKAGE} == names(EXTRAS["data"])
+    assert set(REPORT_PACKAGES.values()) == names(EXTRAS["report"])
 
 
 def test_late_imports_and_modules_that_are_run_are_seen(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from sifmark.commands import command_line
+from sifmark.commands import command_line, invoke_tasks
 from sifmark.commands.command_line import main
 from sifmark.commands.command_table import COMMANDS, GROUPS
 from sifmark.commands.definition import BASES, ENGINE, Argument, Command, Keys, Option, Strings, command
@@ -49,9 +49,9 @@ def test_what_commands_import_is_compiled_once_where_python_may(switch: str, kep
 
 def test_commands_are_in_groups() -> None:
     top = [name for name in COMMANDS if "." not in name]
-    assert top == ["list", "build", "run", "verify", "compare", "doctor", "clean"]
-    groups = {name.partition(".")[0] for name in COMMANDS if "." in name}
-    assert groups == {"data", "dev", "image", "published", "recipe", "registry", "results", "study"}
+    assert top == ["list", "build", "run", "verify", "compare", "doctor", "clean", "report"]
+    groups = {name.partition(".")[0] for name in COMMANDS if "." in name or name == "report"}
+    assert groups == {"data", "dev", "image", "published", "recipe", "registry", "report", "results", "study"}
     assert len(GROUPS) == len(groups) - 1, "recipes and data share one, and so do studies and published figures"
 
 
@@ -119,6 +119,15 @@ def test_a_task_can_be_called_from_python(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(Exit) as caught:
         tasks["results.validate"](Context(), paths=["nowhere"])
     assert caught.value.code == 2
+
+
+def test_a_command_may_be_called_like_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = {name: Command(name, COMMANDS["report"].body) for name in ("report", "report.site", "clean")}
+    monkeypatch.setattr(invoke_tasks, "COMMANDS", commands)
+    tasks = namespace()
+    assert set(tasks.task_names) == set(commands)
+    assert {context.name for context in tasks.to_contexts()} == set(commands), "each can be parsed"
+    assert [tasks[name].name for name in ("report", "report.site")] == ["report", "site"]
 
 
 @pytest.mark.parametrize(

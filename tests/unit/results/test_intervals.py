@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sifmark.results.comparison.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, standard_errors
+from sifmark.results.numbers import format_interval
 
 POSITIVE = st.floats(1e-9, 1e9)
 REPEATS = st.lists(POSITIVE, min_size=FEWEST_REPEATS, max_size=8)
@@ -136,3 +137,8 @@ def test_nothing_measured_is_no_zero() -> None:
 def test_equal_repeats_have_an_interval_of_no_width() -> None:
     interval = ratio([2.0] * 3, [1.0] * 3)
     assert (interval.low, interval.value, interval.high, interval.verdict) == (2.0, 2.0, 2.0, "more")
+
+
+def test_equal_values_are_written_with_no_more_digits_because_of_rounding() -> None:
+    text = format_interval(48_750.0, 48_749.99999999964, 48_750.00000000015)
+    assert text == format_interval(48_750.0, 48_750.0, 48_750.0) == "48,750 [48,750, 48,750]"
