@@ -30,7 +30,7 @@ class Progress:
         self.configuration, self.stream, self.feed = configuration, stream, feed
         self.pace = Pace(configuration, unit)
         self.terminal = stream.isatty()
-        self.watts: Callable[[], float | None] = lambda: None  # of the devices, from whoever meters them
+        self.watts: Callable[[], float | None] = lambda: None  # of the devices, from their meter
         self.skipped = 0
         self.rates: collections.deque[float] = collections.deque(maxlen=CURVE)  # units per second, for a terminal
         self.written_at = self.fed_at = 0.0

@@ -23,7 +23,7 @@ class Drawing:
         self._drawn_at = 0.0
 
     def refresh(self) -> None:
-        """Draw the view as it is now, unless that was done a moment ago."""
+        """Draw the current view, at limited intervals."""
         if time.monotonic() - self._drawn_at < INTERVAL:
             return
         self._drawn_at = time.monotonic()

@@ -9,14 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sifmark.core.errors import unknown_name
-from sifmark.report.anonymous import Anonymiser
 from sifmark.report.marks import Mark, marks_of_number, marks_of_result
-from sifmark.results.comparison.collection import ResultCollection, load_observations
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
-from sifmark.results.comparison.observation import MetricValue, Observation
+from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import THROUGHPUT
@@ -314,75 +311,6 @@ class ReportResults:
         """What `compare` refuses of any metric, each group and field once."""
         every = (each for metric in self.metrics for each in self.compare(metric).refused)
         return tuple({(each.group, each.field): each for each in every}.values())
-
-
-def load_report_results(
-    paths: Iterable[str],
-    by: str = "",
-    baseline: str = "",
-    trusted_keys: Sequence[str] | None = None,
-    anonymiser: Anonymiser | None = None,
-) -> ReportResults:
-    """Return the results at some paths, in an order that does not depend on that of the paths.
-
-    `by` is the field that names systems: `site` where every result has one. With an `anonymiser`, which was made of
-    the same results, labels stand for names, also for that of `baseline`.
-
-    Raises UsageError for a path without results, or a field or baseline that no result has.
-    """
-    documents: dict[str, Document] = {}
-
-    def keep(document: Document) -> Mapping[str, MetricValue]:
-        documents[document["id"]] = document
-        return {}
-
-    if anonymiser and by and baseline:
-        baseline = anonymiser.value(by, baseline)
-    query = Query(
-        every_metric=True, more_fields=(by,) if by else (), baseline=(by, baseline) if by and baseline else None
-    )
-    replaced, clean = (anonymiser.result, anonymiser.text) if anonymiser else (None, str)
-    collection = load_observations(sorted(set(paths)), query, "", trusted_keys, keep, replaced)
-    collection.require_names(query)
-    if not by:
-        by = _naming_field(collection)
-        baseline = anonymiser.value(by, baseline) if anonymiser and baseline else baseline
-    _require_system(baseline, by, collection.observations)
-    members = (ReportResult(each, documents[each.id]) for each in collection.observations)
-    return ReportResults(
-        members=tuple(sorted(members, key=lambda each: (each.document["started"], each.observation.id))),
-        invalid=tuple(sorted(collection.invalid)),
-        unsigned=tuple(sorted(map(clean, collection.unsigned))),
-        duplicates=collection.duplicates,
-        by=by,
-        baseline=baseline or _first_system(collection.observations, by),
-        signed=trusted_keys is not None,
-    )
-
-
-def references_at(
-    path: str, by: str, trusted_keys: Sequence[str] | None = None, anonymiser: Anonymiser | None = None
-) -> tuple[Observation, ...]:
-    """Return the results at a path as what all systems are divided by. Raises UsageError if there are none."""
-    query = Query(every_metric=True, more_fields=(by,))
-    replaced = anonymiser.result if anonymiser else None
-    return tuple(load_observations((), query, path, trusted_keys, None, replaced).observations)
-
-
-def _naming_field(collection: ResultCollection) -> str:
-    sites = [each.fields.get(SITE) for each in collection.observations]
-    return SITE if sites and None not in sites else ACCELERATOR
-
-
-def _require_system(name: str, by: str, observations: Sequence[Observation]) -> None:
-    names = {str(each.fields.get(by)) for each in observations}
-    if name and names and name not in names:
-        raise unknown_name("system", name, names)
-
-
-def _first_system(observations: Sequence[Observation], by: str) -> str:
-    names = sorted(str(value) for each in observations if (value := each.fields.get(by)) is not None)
-    return names[0] if names else ""
 
 
 def _key(observation: Observation) -> SectionKey:

@@ -13,7 +13,7 @@ from sifmark.studies.published.load import select_tables
 
 
 def show_published(name: str, form: str, folder: str = "") -> None:
-    """Print the tables that NAME or NAME/TABLE stands for, or draw them. Raises UsageError for an unknown one."""
+    """Print or draw the tables of NAME, or the one of NAME/TABLE. Raises UsageError for an unknown one."""
     study, tables = select_tables(name)
     if folder:
         _draw(study, tables, Path(folder), form)

@@ -14,9 +14,10 @@ from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.files import human_size
 from sifmark.core.settings import Settings
 from sifmark.report.anonymous import anonymiser_of
+from sifmark.report.load import load_report_results, references_at
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
-from sifmark.report.results import ReportResults, load_report_results, references_at
+from sifmark.report.results import ReportResults
 from sifmark.results.load import load_all
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study

@@ -26,7 +26,7 @@ def archive(request: Request, target: str, settings: Settings, form: str) -> Non
     document = {"file": str(file), "size": file.stat().st_size, "manifest": manifest}
     kinds = Counter(entry["kind"] for entry in manifest["members"])
     answer(form, document, Table(("kind", "members"), list(kinds.items())), lambda: _show(file, manifest, kinds))
-    status(f"whoever gets it can check it: sifmark results.validate {printable(str(file))}")
+    status(f"to check it elsewhere: sifmark results.validate {printable(str(file))}")
 
 
 def _warn_of_missing(plan: StudyPlan) -> None:

@@ -1,4 +1,4 @@
-"""How far a study is, for whoever waits for it: a line for each run that has ended, and what is in progress."""
+"""Progress of a study: a line for each run that has ended, and what is running."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ Show = Callable[[str, int, int, Mapping[str, str]], None]  # in words, runs done
 
 
 class StudyDisplay:
-    """Tells how far the whole study is."""
+    """Shows the progress of the whole study."""
 
     def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, show: Show) -> None:
         self.count = 0  # of runs that have ended

@@ -17,7 +17,7 @@ from sifmark.studies.running.states import read_states
 from sifmark.studies.study import RunState, StudyPlan
 
 INTERVAL = 5.0  # seconds between two looks
-MOST_FAILURES = 10  # that are told beneath the tables
+MOST_FAILURES = 10  # listed below the tables
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"  # ECMA-48: cursor to the top, erase the screen and what was above
 _ENDED = (RunState.DONE, RunState.FAILED, RunState.CANNOT_RUN)
 _COLUMNS = ("group", "system", "cell", "state", "done", "runs", "reason")

@@ -18,7 +18,7 @@ class ChartTable:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart. Colours, fonts and sizes are those of the theme, so that a specification has none of its own.
+    """A chart. Colours, fonts and sizes are those of the theme, so a specification names none.
 
     Rows of its data may have the keys `href`, where a click on the mark leads, and `description`, what the mark shows
     in words: it becomes the mark's tooltip, and what a screen reader says.

@@ -118,7 +118,7 @@ def curves(lines: Sequence[Curve], legend: bool = True, joined: bool = True) -> 
 def bars(lines: Sequence[Curve], legend: bool = True, filled: bool = True) -> list[Layer]:
     """Return a bar to each mark, or without `filled` the mark alone, those of several lines beside each other.
 
-    Places are names. Bars are pale, with the shape of their line on top, so that not colour alone tells them apart.
+    Places are names. Bars are pale, with the shape of their line on top, so that they differ by more than colour.
     """
     rows = list(_rows(lines))
     pale = {"type": "bar", "aria": False, "fillOpacity": 0.25, "strokeWidth": 1}

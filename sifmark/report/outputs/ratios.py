@@ -23,7 +23,7 @@ _LINE, _THICKNESS = 24, 15
 
 @dataclass(frozen=True)
 class PrintedRatio:
-    """A ratio as the axis has it: times as printed, and a percentage as the ratio that it stands for."""
+    """A ratio as the axis has it: times as printed, and a percentage converted to a ratio."""
 
     figure: Figure
     label: str

@@ -7,7 +7,8 @@ from typing import Any
 
 from unit.report import samples
 
-from sifmark.report.results import PublishedMark, ReportResult, ReportResults, Section, load_report_results
+from sifmark.report.load import load_report_results
+from sifmark.report.results import PublishedMark, ReportResult, ReportResults, Section
 from sifmark.results.comparison.observation import MetricValue
 
 Value = Callable[[ReportResult], float | None]

@@ -10,8 +10,8 @@ from unit.report.test_anonymous import CANARY, planted
 
 from sifmark.report.anonymous import anonymiser_of
 from sifmark.report.files.files import report_files
+from sifmark.report.load import load_report_results
 from sifmark.report.report import Report, make_report
-from sifmark.report.results import load_report_results
 from sifmark.report.write import write_report
 from sifmark.results import load
 from sifmark.results.load import load_all

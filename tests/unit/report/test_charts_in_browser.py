@@ -16,7 +16,7 @@ from sifmark.report.charts import theme
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.draw import charts_of
 from sifmark.report.charts.render import is_wide, page_svg
-from sifmark.report.results import load_report_results
+from sifmark.report.load import load_report_results
 
 pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here: ci/setup/chromium")
 

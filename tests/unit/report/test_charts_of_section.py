@@ -24,7 +24,8 @@ from sifmark.report.charts.overall import heat_map
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.series import MOST_LINES
 from sifmark.report.charts.words import mean_text
-from sifmark.report.results import ReportResult, ReportResults, Section, load_report_results
+from sifmark.report.load import load_report_results
+from sifmark.report.results import ReportResult, ReportResults, Section
 
 BATCH = "configuration.batch_size"
 

@@ -22,8 +22,9 @@ from sifmark.report.files.citations import bibliography, citations_text
 from sifmark.report.files.files import file_names, report_files
 from sifmark.report.files.latex import latex_table, latex_text
 from sifmark.report.files.tables import Cell, Column, FileTable, Kind, tables_of
+from sifmark.report.load import load_report_results
 from sifmark.report.report import Report, make_report
-from sifmark.report.results import PublishedMark, load_report_results
+from sifmark.report.results import PublishedMark
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.tidy import COLUMNS
 from sifmark.studies.load import load_study

@@ -20,11 +20,12 @@ from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.of_section import throughput_by_batch
 from sifmark.report.charts.overall import ours_over_published
 from sifmark.report.charts.render import LONGEST_TEXT, page_svg
+from sifmark.report.load import load_report_results
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.outputs.printed import draw_table, printed_charts
 from sifmark.report.outputs.ratios import panels_of
 from sifmark.report.published import row_words, short_citation, with_published
-from sifmark.report.results import ReportResults, load_report_results
+from sifmark.report.results import ReportResults
 from sifmark.studies.load import load_study
 from sifmark.studies.published.comparison import compare_with_published
 from sifmark.studies.published.load import load_published, select_tables

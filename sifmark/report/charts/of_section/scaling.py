@@ -118,7 +118,7 @@ def _curves_of(section: Section) -> list[_Curve]:
 
 
 def _variants(section: Section, every: Sequence[ScalingCurve], own: Sequence[Sequence[Point]]) -> list[str]:
-    """Return what tells each curve from the others, of which the system is not a part."""
+    """Return in which fields curves differ, apart from the system."""
     names = variant_fields(section.results, [point for members in own for point in members], DEVICES, *_PLACE.followers)
     parts = [
         (curve.strategy, f"{curve.kind} scaling", _batch(curve), variant(members[0].fields, names))

@@ -17,7 +17,7 @@ _NOTE = (
     "Numbers are geometric means over repeats. The stronger a cell's colour, the nearer it is to the best of its row; "
     "dashed cells have runs that failed and no other."
 )
-_APART = (PRECISION, DEVICES)  # what is worth a row of its own
+_APART = (PRECISION, DEVICES)  # fields whose values have separate rows
 _NO_TASK = "microbenchmark"  # its title says what it does
 _MOST_SYSTEMS = 40
 _STEPS = ((8, 62), (16, 46))  # the width of a cell with words, by the number of systems

@@ -10,7 +10,7 @@ _COLUMNS, _SPACING = 2, 36  # names beside a panel may be wider in the font of a
 
 
 def panel_chart(panels: Sequence[Spec]) -> Spec:
-    """Return panels as one chart, two beside each other; a single one as it is."""
+    """Return panels as one chart, two in a row; a single panel unchanged."""
     if len(panels) == 1:
         return panels[0]
     # Otherwise all panels have the lines of all, and colours and shapes are not those of systems.
