@@ -136,7 +136,7 @@ def exit_code_of(process: subprocess.Popen[bytes]) -> int:
 def start_apart(
     argv: Sequence[str], log: IO[bytes], environment: Mapping[str, str], descriptors: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own, and do not wait for it. All its output goes to `log`.
+    """Start a command in a new session without waiting for it. All its output goes to `log`.
 
     It has the descriptors, and its stdin is a pipe that ends with this process. Raises CommandError if it cannot start.
     """

@@ -57,7 +57,7 @@ def devices_of(study: PublishedStudy, figure: Figure) -> str:
 
 
 def row_words(table: PublishedTable, number: int, among: Collection[int] = ()) -> str:
-    """Return what tells a row from others of a table, by default from all, in words: `Batch size 2`. The first is 1."""
+    """Return the values that distinguish a row, numbered from 1, from others, by default from all: `Batch size 2`."""
     valued = {figure.column for figure in table.figures}
     named = [place for place, column in enumerate(table.columns) if column not in valued]
     rows = [row for place, row in enumerate(table.rows, start=1) if not among or place in among]
@@ -128,7 +128,7 @@ def _ratios(comparison: PublishedComparison, results: ReportResults) -> Iterator
 
 
 def _label(comparison: PublishedComparison, figure: Figure) -> str:
-    """Return what tells a figure from the others of its table that have counterparts."""
+    """Return the values that distinguish a figure from others of its table that have counterparts."""
     others = [row.figure for row in comparison.rows if row.figure.table == figure.table]
     words = row_words(_table(comparison, figure), figure.row, {other.row for other in others})
     column = figure.column if len({other.column for other in others}) > 1 else ""

@@ -131,7 +131,7 @@ class OverPublished:
     """What was measured over what was published, of one figure and the results that are its counterpart."""
 
     table: str  # the source and place of the table that the figure is in
-    label: str  # what tells its row, and its column, from the others of the table
+    label: str  # the values that distinguish its row and column in the table
     metric: str
     unit: str
     url: str

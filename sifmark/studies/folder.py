@@ -72,7 +72,7 @@ def log_path(folder: Path, system: str, key: str) -> Path:
 
 
 def run_lock(folder: Path, system: str, key: str) -> Path:
-    """Return the lock file that whoever does a run holds."""
+    """Return the path of the lock file of a run, which is held while it is done."""
     return folder / system / f".{key}.lock"
 
 

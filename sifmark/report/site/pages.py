@@ -3,13 +3,13 @@
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-from sifmark import __version__
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.theme import page_style
 from sifmark.report.marks import Mark
-from sifmark.report.page.page import LONGEST_NAME, clip, plural
+from sifmark.report.page.environment import template_environment
 from sifmark.report.site.rows import MOST_ROWS, SeriesRow, marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with, difference_texts
 from sifmark.report.site.site import Site
@@ -55,21 +55,10 @@ def _series_title(series: SeriesHistory) -> str:
 
 
 def _environment() -> Any:
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # an extra
-
-    environment = Environment(
-        autoescape=True,
-        loader=PackageLoader("sifmark.report.site"),
-        lstrip_blocks=True,
-        trim_blocks=True,
-        undefined=StrictUndefined,
-    )
+    environment = template_environment(Path(__file__).parent / "templates")
     environment.filters |= {
         "change": change_text,
-        "clip": clip,
         "differences": difference_texts,
-        "name": lambda text: clip(text, LONGEST_NAME),
-        "plural": plural,
         "with_it": changed_with,
     }
     environment.globals |= {
@@ -80,7 +69,6 @@ def _environment() -> Any:
         "most_named": MOST_NAMED,
         "most_rows": MOST_ROWS,
         "series_page": series_page,
-        "version": __version__,
     }
     return environment
 

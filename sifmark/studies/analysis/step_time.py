@@ -30,7 +30,7 @@ CAUSES = {
 }
 STEP, MEDIAN, WAIT, SLOWEST = "step_time_mean", "step_time_p50", "data_wait_time", "slow_rank_time"
 ALL_REDUCE = "gradient_all_reduce"
-# What else tells how busy devices and network are, shown beside the parts.
+# Further measures of how busy devices and network are, shown beside the parts.
 BANDWIDTH, POWER, USE, SPREAD = EVIDENCE = ("bus_bandwidth", "power_per_device", "utilisation", "rank_spread")
 GRADIENT_BYTES = 4  # of a weight: they stay fp32, in half precision too
 GIGA = 1e9

@@ -31,7 +31,7 @@ class Export:
 
     @property
     def elsewhere(self) -> "Export":
-        """The same for programs that start each run in a folder of its own: paths in arguments are absolute."""
+        """The same with absolute paths in arguments, for programs that start each run in a separate folder."""
         runs = tuple(
             replace(each, run=replace(each.run, arguments=with_absolute_paths(each.run.arguments)))
             for each in self.plan.runs

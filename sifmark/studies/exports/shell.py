@@ -1,4 +1,4 @@
-"""A study as a script of bash: whoever reads it sees what runs, and it goes on where it was interrupted."""
+"""A study as a bash script that people can read, and that resumes where it was interrupted."""
 
 import shlex
 from collections.abc import Iterator

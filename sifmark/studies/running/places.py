@@ -16,7 +16,7 @@ def log_of(planned: PlannedRun) -> Path:
 
 
 def lock_of(planned: PlannedRun) -> Path:
-    """Return the lock file that whoever does a run holds."""
+    """Return the lock file of a run, held while it is done."""
     return run_lock(planned.result.parent.parent, planned.run.system, planned.key)
 
 
