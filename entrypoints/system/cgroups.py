@@ -28,11 +28,13 @@ class CgroupFiles(NamedTuple):
     limit: str
     usage: str
     inactive: str
+    events: str  # the file that counts kills
 
 
-UNIFIED = CgroupFiles(CGROUP, "", "memory.max", "memory.current", "inactive_file")
+UNIFIED = CgroupFiles(CGROUP, "", "memory.max", "memory.current", "inactive_file", "memory.events")
 LEGACY = CgroupFiles(
-    CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
+    *(CGROUP / "memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    events="memory.oom_control",
 )
 
 
@@ -73,6 +75,15 @@ def memory_cgroups() -> Iterator[MemoryCgroup]:
                 used = int((folder / files.usage).read_text()) - int(stat[files.inactive])
                 if limit < BOUNDLESS:
                     yield MemoryCgroup(limit / MIB, used / MIB)
+
+
+def oom_kills() -> int:
+    """Return how many processes of this control group the out-of-memory killer has killed. Raises LookupError."""
+    for files in (UNIFIED, LEGACY):
+        for folder in _folders(files):
+            with contextlib.suppress(OSError, KeyError):  # it is missing at the root, and "oom_kill" in old kernels
+                return int(dict(line.split() for line in (folder / files.events).read_text().splitlines())["oom_kill"])
+    raise LookupError("no control group counts kills")
 
 
 def _folders(files: CgroupFiles) -> list[Path]:

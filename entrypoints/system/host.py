@@ -296,10 +296,10 @@ def memory_limit() -> float:
 def oom_kills() -> int:
     """Return how many processes the out-of-memory killer has killed in this control group, otherwise on this host."""
     try:
-        counters = control_groups("memory.events")[0]
-    except (OSError, LookupError):
+        return cgroups.oom_kills()
+    except LookupError:
         counters = (PROC / "vmstat").read_text()
-    return int(dict(line.split() for line in counters.splitlines()).get("oom_kill", 0))
+        return int(dict(line.split() for line in counters.splitlines()).get("oom_kill", 0))
 
 
 def ranges(numbers: set[int]) -> str:

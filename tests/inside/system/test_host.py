@@ -72,9 +72,30 @@ def test_no_limit_is_told_as_such(tmp_path, monkeypatch):
     assert facts.fact(host.cpu_quota)["reason"] == "no limit is set"
 
 
-def test_kills_are_counted_in_the_own_group(tmp_path, monkeypatch):
-    group(tmp_path, monkeypatch, step__memory_events="low 0\noom 4\noom_kill 3\n", job__memory_events="oom_kill 9\n")
+@pytest.mark.parametrize(
+    ("name", "line", "events"),
+    [
+        ("UNIFIED", "0::/job/step", "low 0\noom 4\noom_kill 3\n"),
+        ("LEGACY", "4:memory:/job/step\n0::/", "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n"),
+    ],
+)
+def test_kills_are_counted_in_the_own_group(tmp_path, monkeypatch, name, line, events):
+    for other in ("UNIFIED", "LEGACY"):
+        monkeypatch.setattr(cgroups, other, getattr(cgroups, other)._replace(root=tmp_path / other))
+    files = getattr(cgroups, name)
+    (files.root / "job/step").mkdir(parents=True)
+    (files.root / "job/step" / files.events).write_text(events)
+    (files.root / "job" / files.events).write_text("oom_kill 9\n")
+    monkeypatch.setattr(cgroups, "MEMBERSHIP", tmp_path / "membership")
+    (tmp_path / "membership").write_text(f"{line}\n")
     assert host.oom_kills() == 3
+
+
+def test_kills_of_the_whole_host_count_where_no_group_counts_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroups, "MEMBERSHIP", tmp_path / "absent")
+    monkeypatch.setattr(host, "PROC", tmp_path)
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 5\n")
+    assert host.oom_kills() == 5
 
 
 # A machine as the kernel shows it: two cores of two threads each, in one package, all of them usable.
