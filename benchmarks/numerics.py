@@ -45,11 +45,17 @@ def main() -> None:
     parser.add_argument("--extend", action="store_true", help="measure only what has no tolerance yet")
     parser.add_argument("--device", choices=ON_DEVICES, help="measure only what other tolerances this device needs")
     parser.add_argument(
+        "--merge", type=Path, metavar="FILE", help="take what a device needs from proof.json of `device.prove`"
+    )
+    parser.add_argument(
         "--python", default=NEW, metavar="FILE", help="with --device: an interpreter with PyTorch for it"
     )
     options = parser.parse_args()
     path = REFERENCES / f"{options.workload}.json"
     document = json.loads(path.read_text()) if path.exists() else DRAFT | {"workload": options.workload}
+    if options.merge:
+        _finish(path, document | {"devices": _merged(document, json.loads(options.merge.read_text()))}, options.write)
+        return
     if options.device:
         measured = document.get("devices", {})
         measured[options.device] = _of_device(document, options.device, Path(options.python))
@@ -117,6 +123,32 @@ def _of_device(document: Reference, device: str, python: Path) -> Reference:
     return {"measured_on": _device_of(python, device), "tolerances": tolerances, "not_provable": not_provable}
 
 
+def _merged(document: Reference, proof: Reference) -> Reference:
+    """Return what a reference has for other kinds of devices, with the deviations that a proof has measured on one.
+
+    They widen tolerances and say nothing of mistakes: a precision that had no tolerances proves nothing yet.
+    """
+    devices, device = dict(document.get("devices", {})), proof["device"]
+    if device["kind"] == "cpu":
+        sys.exit("a proof of a CPU: run this without --merge, it measures CPUs itself")
+    own = devices.get(device["kind"], {"tolerances": {}, "not_provable": {}})
+    tolerances, not_provable = dict(own["tolerances"]), dict(own["not_provable"])
+    for precision, deviations in proof["deviations"].get(document["workload"], {}).items():
+        allowed = document["tolerances"].get(precision, {}) | tolerances.get(precision, {})
+        here = {name: _tolerance(value) for name, value in deviations.items() if value is not None}
+        wider = {name: value for name, value in here.items() if value > allowed.get(name, 0.0)}
+        for name, value in wider.items():
+            print(f"{precision}  {name:<34} {allowed.get(name, 0.0):.2g} -> {value:.2g}")
+        if wider:
+            tolerances[precision] = tolerances.get(precision, {}) | wider
+        if wider and not allowed:
+            not_provable[precision] = f"mistakes were not measured in {precision} on this kind of device"
+    measured = f"{device['name']}, {proof['software']['framework']} {proof['software']['framework_version']}"
+    names = "; ".join(dict.fromkeys([*filter(None, [own.get("measured_on")]), measured]))
+    devices[device["kind"]] = {"measured_on": names, "tolerances": tolerances, "not_provable": not_provable}
+    return devices
+
+
 def _device_of(python: Path, device: str) -> str:
     """Return the name of the device, and the version of PyTorch."""
     code = f"import torch; print(torch.{device}.get_device_name() + ', PyTorch', torch.__version__)"
@@ -161,7 +193,12 @@ def _tolerances(
             largest |= {name: max(largest[name], value) for name, value in deviations.items()}
             worst = max(deviations, key=lambda name: deviations[name])
             print(f"{precision}  honest  {variant:<40} {worst:<34} {deviations[worst]:.2g}", flush=True)
-    return {name: float(f"{max(LEAST, MARGIN * value):.2g}") for name, value in largest.items()}
+    return {name: _tolerance(value) for name, value in largest.items()}
+
+
+def _tolerance(largest: float) -> float:
+    """Return the tolerance of a quantity of which correct code deviates so much, to two digits."""
+    return float(f"{max(LEAST, MARGIN * largest):.2g}")
 
 
 def _largest(here: dict[str, float], earlier: dict[str, float]) -> dict[str, float]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Sequence
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
+from entrypoints.contract.messages import Message
 from entrypoints.contract.reference import Reference
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
@@ -57,10 +59,22 @@ def probe(
     card: Card, stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
 ) -> tuple[Outcome, Numerics]:
     """Run the correctness check, and return how it ended and its result."""
+    outcome, messages = computed(resolved, orders, team)
+    return outcome, compared(card, stored, resolved, outcome, messages)
+
+
+def computed(resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE) -> tuple[Outcome, Sequence[Message]]:
+    """Compute the quantities of the correctness check in a child; return how it ended, and its messages."""
     ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team)
-    outcome, messages = ended(ranks), ranks[0].messages
+    return ended(ranks), ranks[0].messages
+
+
+def compared(
+    card: Card, stored: Reference | None, resolved: Configuration, outcome: Outcome, messages: Sequence[Message]
+) -> Numerics:
+    """Compare what a correctness check has computed with the stored values for its device."""
     cut = None if outcome.state == "completed" else _cut(outcome)
     expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation)
     if expected and resolved.trained_together:
         expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])
-    return outcome, numerics.compare_with_reference(messages, expected, resolved.precision, cut)
+    return numerics.compare_with_reference(messages, expected, resolved.precision, cut)

@@ -7,6 +7,7 @@ from sifmark.commands.definitions import (
     analysis,
     data,
     dev,
+    device,
     image,
     main,
     published,
@@ -27,10 +28,9 @@ GROUPS: dict[str, list[Command]] = {
     "Commands": _commands_of(main),
     "Images": _commands_of(image),
     "Registries": _commands_of(registry),
-    "Results": _commands_of(results),
+    "Results and reports": _commands_of(results) + _commands_of(report),
     "Studies": _commands_of(study) + _commands_of(analysis) + _commands_of(published),
-    "Reports": _commands_of(report),
-    "Recipes and data": _commands_of(recipe) + _commands_of(data),
+    "Devices, recipes and data": _commands_of(device) + _commands_of(recipe) + _commands_of(data),
     "Development": _commands_of(dev),
 }
 COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}

@@ -1,0 +1,1 @@
+"""Commands for the devices of this host."""

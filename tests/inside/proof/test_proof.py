@@ -1,0 +1,211 @@
+"""A proof from end to end on a device that is a double, and what its judges say of results."""
+
+from __future__ import annotations
+
+import copy
+import html
+import json
+import re
+import signal
+
+import jsonschema
+import pytest
+from processes import wait_for
+from program import ROOT
+
+from entrypoints.contract import cards
+from entrypoints.proof import experiments, judges, page
+from entrypoints.proof.finding import CLAIMS, FAILED, HELD, NOT_PROVABLE, NOT_RUN
+from entrypoints.proof.judges import judged
+
+SCHEMA = json.loads((ROOT / "schemas" / "proof-1.0.json").read_text("utf-8"))
+TRAINING = json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text("utf-8"))
+
+
+def proof_of(folder):
+    """The proof of a folder, which fits its schema, and its page."""
+    document = json.loads((folder / "proof.json").read_text("utf-8"))
+    jsonschema.Draft202012Validator(SCHEMA).validate(document)
+    return document, (folder / "proof.html").read_text("utf-8")
+
+
+def states(document):
+    return {(each["claim"], each["subject"]): each["state"] for each in document["findings"]}
+
+
+def test_a_proof_ends_with_a_folder_and_a_page(few, tmp_path):
+    folder = tmp_path / "proof"
+    code, output, errors = few.run("--prove", "lstm", "--output", f"{folder}/", "--time-limit", "60", "--site", "alpha")
+    document, shown = proof_of(folder)
+    assert code == (7 if FAILED in states(document).values() else 0) and output == "", errors
+    assert states(document)["device", "lstm"] == states(document)["limit", "lstm"] == HELD
+    assert document["finished"] and document["device"]["kind"] == "double"
+    for experiment in document["experiments"]:
+        lines = [
+            line for path in folder.glob(f"results/{experiment['name']}*.jsonl") for line in path.open(encoding="utf-8")
+        ]
+        kept = {json.loads(line)["id"]: json.loads(line)["site"] for line in lines}
+        assert set(experiment["results"]) <= set(kept) and set(kept.values()) == {"alpha"}
+        assert list(folder.glob(f"logs/{experiment['name']}*.log"))
+    for finding in document["findings"]:
+        assert html.escape(CLAIMS[finding["claim"]]) in shown and html.escape(finding["text"]) in shown
+    assert few.run("--prove", "lstm", "--output", f"{folder}/")[0] == 2, "a proof is not overwritten"
+
+
+def test_without_a_device_nothing_else_is_tried(few, tmp_path):
+    code, _, errors = few.run("--prove", "lstm", "--output", tmp_path / "proof", fault="no_device")
+    document, _ = proof_of(tmp_path / "proof")
+    assert code == 7 and "failed: 1 device" in errors
+    assert states(document) == {("device", "lstm"): FAILED} and len(document["experiments"]) == 1
+
+
+def test_what_there_is_no_time_for_is_not_run(few, tmp_path):
+    assert few.run("--prove", "lstm", "--output", tmp_path / "proof", "--time-limit", 1)[0] == 0
+    document, _ = proof_of(tmp_path / "proof")
+    assert set(states(document).values()) == {NOT_RUN} and document["experiments"] == []
+
+
+def test_a_signal_ends_a_proof_and_keeps_what_was_measured(few, tmp_path):
+    process = few.start("--prove", "lstm", "--output", tmp_path / "proof")
+    wait_for(process, "proof: busy")
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    document, _ = proof_of(tmp_path / "proof")
+    assert states(document)["device", "lstm"] == HELD and document["finished"]
+    assert [experiment["name"] for experiment in document["experiments"]] == ["device", "busy"]
+
+
+def test_an_unknown_workload_is_wrong_usage(few, tmp_path):
+    code, _, errors = few.run("--prove", "no", "--output", tmp_path / "proof")
+    assert code == 2 and "no workload 'no'" in errors and not (tmp_path / "proof").exists()
+
+
+def changed(**values):
+    """The example of a training run with other values, by dotted path with `__` for dots."""
+    document = copy.deepcopy(TRAINING)
+    for path, value in values.items():
+        *parents, name = path.split("__")
+        part = document
+        for parent in parents:
+            part = part[parent]
+        part[name] = value
+    return document
+
+
+STEADY = sum(TRAINING["steps"]["seconds"][TRAINING["steps"]["untimed"] :])
+TRIED = [{"batch_size": 1, "state": "completed"}, {"batch_size": 2, "state": "out_of_memory"}]
+
+
+@pytest.mark.parametrize(
+    ("question", "state", "documents"),
+    [
+        (judges.time, HELD, [changed(phases__steady={"seconds": STEADY * 1.01})]),
+        (judges.time, FAILED, [changed(phases__steady={"seconds": STEADY * 1.05})]),
+        (judges.time, NOT_PROVABLE, [changed(steps__seconds=None)]),
+        (judges.energy, HELD, [changed(power={"source": "nvml", "counter_integral_difference": {"value": 0.04}})]),
+        (judges.energy, FAILED, [changed(power={"source": "nvml", "counter_integral_difference": {"value": -0.06}})]),
+        (judges.energy, NOT_PROVABLE, [changed(power={"reason": "no meter"})]),
+        (judges.repeatability, HELD, [changed(metrics__throughput={"value": rate}) for rate in (100, 101, 102)]),
+        (judges.repeatability, FAILED, [changed(metrics__throughput={"value": rate}) for rate in (100, 120, 102)]),
+        (judges.repeatability, NOT_PROVABLE, [changed(metrics__throughput={"value": None})] * 2),
+        (judges.memory, HELD, [changed(search={"trials": TRIED})]),
+        (judges.memory, NOT_PROVABLE, [changed(search={"trials": TRIED[:1]})]),
+        (judges.memory, FAILED, [changed(search={"trials": [*TRIED, {"batch_size": 4, "state": "crashed"}]})]),
+        (judges.memory, FAILED, [changed(search=None)]),
+        (judges.limit, FAILED, [changed()]),
+        (judges.limit, HELD, [changed(status__state="time_limit")]),
+    ],
+)
+def test_what_a_judge_says(question, state, documents):
+    finding = judged("claim", "subject", question, completed=False)(documents)
+    assert finding.state == state and finding.text
+
+
+def on(device, **values):
+    return changed(configuration__device=device, **values)
+
+
+def compiled(device, **counts):
+    return on(device, accelerator__compilation=counts)
+
+
+def flops(value, peak):
+    return changed(
+        metrics={"peak_flops": {"value": value, "reason": "none"}},
+        accelerator={"kind": "cuda", "peak": {"value": peak}},
+    )
+
+
+def answers(device, rate):
+    return on(device, metrics__throughput={"value": rate}, configuration__concurrency=4)
+
+
+@pytest.mark.parametrize(
+    ("question", "state", "documents"),
+    [
+        (judges.graphs, HELD, [compiled("cuda", graphs=1, cuda_graphs=2)]),
+        (judges.graphs, FAILED, [compiled("cuda", graphs=1, cuda_graphs=0)]),
+        (judges.graphs, NOT_PROVABLE, [compiled("cuda", graphs=1, cuda_graphs=None)]),
+        (judges.graphs, HELD, [compiled("cpu", graphs=1, cuda_graphs=None)]),
+        (judges.graphs, FAILED, [compiled("cpu", graphs=0, cuda_graphs=None)]),
+        (judges.graphs, NOT_PROVABLE, [on("cpu")]),
+        (judges.streams, HELD, [answers("cuda", 10.0), answers("cuda", 30.0)]),
+        (judges.streams, FAILED, [answers("cuda", 10.0), answers("cuda", 9.0)]),
+        (judges.streams, NOT_PROVABLE, [answers("cpu", 10.0), answers("cpu", 9.0)]),
+        (judges.arithmetic, HELD, [flops(6e14, 9e14)]),
+        (judges.arithmetic, FAILED, [flops(1e15, 9e14)]),
+        (judges.arithmetic, FAILED, [flops(1e14, 9e14)]),
+        (judges.arithmetic, FAILED, [flops(None, 9e14)]),
+        (judges.arithmetic, NOT_PROVABLE, [flops(1e14, None)]),
+    ],
+)
+def test_what_a_judge_says_of_a_kind_of_device(question, state, documents):
+    assert question(documents)[0] == state
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [("unsupported", NOT_PROVABLE), ("time_limit", NOT_PROVABLE), ("crashed", FAILED), ("out_of_memory", FAILED)],
+)
+def test_a_run_that_did_not_complete_shows_nothing_else(ended, state):
+    document = changed(status={"state": ended, "message": "why"})
+    assert judged("time", "lstm", judges.time)([document]).state == state
+
+
+def test_a_experiment_without_a_result_has_failed():
+    assert judged("time", "lstm", judges.time)([]).state == FAILED
+
+
+@pytest.mark.parametrize("device", sorted(experiments.PRECISIONS))
+def test_every_claim_about_a_device_has_a_experiment(device):
+    every = cards.load()
+    focus, lengths = experiments.focus_of(device, every), experiments.Lengths.within(1200)
+    made = [experiments.first(focus, device), *experiments.of_device(focus, device, every, lengths)]
+    made += [experiments.of_workload(card, card.tasks[0], device, lengths) for card in every.values()]
+    assert len({experiment.name for experiment in made}) == len(made)
+    claims = {finding.claim for experiment in made for finding in experiments.not_made(experiment, "why")}
+    assert claims == set(CLAIMS) - {"correctness"}
+    assert all(words[-2:] == ("--device", device) for experiment in made for words in experiment.runs)
+
+
+def test_a_page_escapes_what_a_device_says():
+    text = "<script>alert(1)</script> & \"quoted\" 'too'"
+    proof = {
+        "device": {"name": text, "kind": text},
+        "image": {"recipe": text, "build_key": text},
+        "software": {text: text},
+        "started": text,
+        "finished": None,
+        "findings": [{"claim": "time", "subject": text, "state": HELD, "text": text}],
+        "doctor": [{"name": text, "status": text, "detail": text, "remedy": text}],
+        "experiments": [{"name": text, "seconds": 1.0, "commands": [[text]], "exit_codes": [0]}],
+    }
+    shown = page.render(proof)
+    assert "<script" not in shown and "has not ended" in shown
+    assert not re.search(r"(src|href)=|url\(", shown), "nothing is loaded"
+
+
+def test_schema_and_claims_agree():
+    finding = SCHEMA["$defs"]["finding"]["properties"]
+    assert finding["claim"]["enum"] == list(CLAIMS)
+    assert set(finding["state"]["enum"]) == {HELD, FAILED, NOT_PROVABLE, NOT_RUN}
