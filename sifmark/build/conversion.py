@@ -18,8 +18,8 @@ from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import BuiltImage
 from sifmark.engines.apptainer.build import assemble_sif, build_definition
-from sifmark.engines.apptainer.engine import Apptainer, verified_image
-from sifmark.engines.apptainer.sif import DATA_START, read_sif
+from sifmark.engines.apptainer.engine import Apptainer, written_image
+from sifmark.engines.apptainer.sif import DATA_START, Fingerprints, read_sif
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.engines.docker.engine import Docker
 from sifmark.engines.docker.inspection import DockerInspection
@@ -88,15 +88,15 @@ def _converted(plan: Plan, source: str, log: Path, docker: Docker, settings: Set
         labels = {**plan.labels(), CONVERTED_FROM: source}
         definition.write_text(render.converted_definition(plan.recipe, str(archive), labels))
         with step("convert it") as progress, progress.watching(folder / "converted.sif"):
-            _convert(plan, definition, draft, log, settings, progress)
-        yield verified_image(draft, settings)
+            hashes = _convert(plan, definition, draft, log, settings, progress)
+        yield written_image(draft, hashes)
 
 
-def _convert(plan: Plan, definition: Path, draft: Path, log: Path, settings: Settings, progress: Step) -> None:
+def _convert(plan: Plan, definition: Path, draft: Path, log: Path, settings: Settings, progress: Step) -> Fingerprints:
     path = definition.with_name("converted.sif")
     created = base_creation_time(plan.base, settings.sources)
     build_definition(plan, created, definition, path, log, settings, progress.detail)
     converted = read_sif(path)
     converted.copy(converted.system, draft, skip=DATA_START)
     packages = packages_in(draft, settings.time_limit, DATA_START)
-    assemble_sif(plan, draft, converted.attributes(), sbom.draft_documents(plan, packages), settings.builder)
+    return assemble_sif(plan, draft, converted.attributes(), sbom.draft_documents(plan, packages), settings.builder)

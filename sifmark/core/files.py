@@ -8,16 +8,18 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 # The earliest date that a ZIP file, and so a wheel, can hold. Our own files carry no other.
 FIXED_MTIME = 315_532_800  # 1980-01-01T00:00:00Z, seconds
 _DRAFT = ".partial-"
 _SMALL = 256 * 1024  # bytes
+_BLOCK = 4 * 1024 * 1024  # bytes read at once
 
 
 @contextmanager
@@ -108,6 +110,24 @@ def sha256_file(path: Path) -> str:
         if os.fstat(stream.fileno()).st_size <= _SMALL:  # for a small file, a buffer costs more than reading it
             return sha256_bytes(stream.readall())
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
+
+
+def read_once(stream: BinaryIO, *consumers: Callable[[memoryview], object]) -> None:
+    """Give each block from here to the end of a stream to every consumer, each in a thread of its own.
+
+    The next block is read meanwhile, so the slowest of reading and consuming sets the time. A block is only valid
+    during the call.
+    """
+    # Two buffers: one is consumed while the other is filled. New memory for each block would cost more than its hash.
+    blocks = cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
+    running: list[Future[object]] = []
+    with ThreadPoolExecutor(len(consumers)) as pool:
+        while count := stream.readinto(block := next(blocks)):  # type: ignore[attr-defined]
+            for call in running:
+                call.result()
+            running = [pool.submit(consume, block[:count]) for consume in consumers]
+        for call in running:
+            call.result()
 
 
 def sha256_bytes(content: bytes) -> str:

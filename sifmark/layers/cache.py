@@ -10,22 +10,19 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import atomic_path, sha256_files, sha256_json, sha256_tree, write_json
+from sifmark.core.files import atomic_path, read_once, sha256_files, sha256_json, sha256_tree, write_json
 from sifmark.core.locks import file_lock, lock_file
 from sifmark.core.permissions import require_unshared
 
 WHEELS, LAYERS, BASES, BASES_WITH_WHEELS = KINDS = ("wheels", "layers", "bases", "stocked")  # folders of the cache
 SEAL = "seal.json"
-_BLOCK = 4 * 1024 * 1024  # bytes read at once
 _ATTEMPTS = 3  # to make an entry that reads back as it was written
 
 
@@ -180,16 +177,10 @@ def _files(content: Path) -> dict[str, Path]:
 
 
 def _copy(source: Path, target: Path, skip: int) -> str:
-    """Copy a file and hash it in the same pass, in two threads. Return `sha256:<hex>` of the bytes that were read."""
+    """Copy a file and hash it in the same pass. Return `sha256:<hex>` of the bytes that were read."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Two buffers: one is hashed while the other is filled. New memory for each block would cost more than its hash.
-    blocks = cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
-    with source.open("rb") as reader, target.open("wb") as writer, ThreadPoolExecutor(1) as hasher:
+    with source.open("rb", buffering=0) as reader, target.open("wb") as writer:
         writer.seek(skip)
-        hashed = hasher.submit(digest.update, b"")
-        while count := reader.readinto(block := next(blocks)):
-            hashed.result()
-            hashed = hasher.submit(digest.update, block[:count])
-            writer.write(block[:count])
+        read_once(reader, digest.update, writer.write)
     return f"sha256:{digest.hexdigest()}"

@@ -1,11 +1,11 @@
 # docker build -f FILE '<context>'
-FROM nvcr.io/nvidia/pytorch@sha256:33ef5fc15e8937602d64022209cdb2777b32dadf742f41332023d946041b3c14
+FROM nvcr.io/nvidia/pytorch@sha256:6e8ccc607fc2a51e3741667b86316a0889418ba8b78ed0ba96e8d282b648a7a6
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
 LABEL org.label-schema.build-date="<date>" \
-    org.opencontainers.image.base.digest="sha256:33ef5fc15e8937602d64022209cdb2777b32dadf742f41332023d946041b3c14" \
-    org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:26.08-py3" \
+    org.opencontainers.image.base.digest="sha256:6e8ccc607fc2a51e3741667b86316a0889418ba8b78ed0ba96e8d282b648a7a6" \
+    org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:26.09-py3" \
     org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="NVIDIA GPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
@@ -21,7 +21,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.docker-flags="--gpus=all" \
     org.sifmark.driver="NVIDIA 580" \
     org.sifmark.framework="pytorch" \
-    org.sifmark.framework-version="2.14.0a0+4fdf77b" \
+    org.sifmark.framework-version="2.14" \
     org.sifmark.lock="sha256:a5dcf27b6d3dcee745931c3ba6812de84d7e4d62851ec6e73a5957b3a6c10083" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \

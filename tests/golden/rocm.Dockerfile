@@ -1,11 +1,11 @@
 # docker build -f FILE '<context>'
-FROM docker.io/rocm/pytorch@sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a
+FROM docker.io/rocm/pytorch@sha256:3174cb7061d94c427da96c0edef4adea28046fa3f3b2ff3948dc4e995665ff8c
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
 LABEL org.label-schema.build-date="<date>" \
-    org.opencontainers.image.base.digest="sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a" \
-    org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.9.1" \
+    org.opencontainers.image.base.digest="sha256:3174cb7061d94c427da96c0edef4adea28046fa3f3b2ff3948dc4e995665ff8c" \
+    org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm10.0_ubuntu26.04_py3.14_pytorch_release_2.13.0" \
     org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="AMD GPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
@@ -21,10 +21,10 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.docker-flags="--cap-add=SYS_PTRACE --security-opt=seccomp=unconfined" \
     org.sifmark.driver="amdgpu unknown" \
     org.sifmark.framework="pytorch" \
-    org.sifmark.framework-version="2.9.1" \
-    org.sifmark.lock="sha256:2c7ff1e48ccad5c2526f3c737a9f33ed278f30fb0c1a76a897695707ea1cbf13" \
+    org.sifmark.framework-version="2.13.0" \
+    org.sifmark.lock="sha256:cb87279a099bf80bffd3e8140ae337c9adbe49823cf3e7a5b3291e7843cac16a" \
     org.sifmark.platform="x86_64" \
-    org.sifmark.python="3.12" \
+    org.sifmark.python="3.14" \
     org.sifmark.recipe="rocm" \
     org.sifmark.run-flags="--rocm" \
     org.sifmark.stand-in="false" \

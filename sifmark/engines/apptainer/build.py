@@ -27,9 +27,9 @@ from sifmark.engines.apptainer.sif import (
     METADATA,
     SBOM,
     SPDX_JSON,
+    Fingerprints,
     SifObject,
     read_sif,
-    sha256_from,
     write_sif,
 )
 from sifmark.engines.apptainer.squashfs import packages_in
@@ -53,8 +53,8 @@ SYSTEM_NAME = "system partition"  # the file system's name as a subject of prove
 _DISK_REMEDY = "free space in the cache, temporary and dist folders; `sifmark doctor` shows what each has"
 
 
-def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> None:
-    """Make the SIF of a plan as `target`. Raises SifmarkError naming the stage's command and log."""
+def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> Fingerprints:
+    """Make the SIF of a plan as `target`; return its hashes. Raises SifmarkError naming the stage's command and log."""
     base = base_with_wheels(plan, settings, log)
     if base.seal() is None:
         base = base_with_wheels(plan, settings, log, check=not _prepare_stages(plan, settings, log))
@@ -68,8 +68,10 @@ def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> None:
                 layer.result()
             _append(folder / "layer", folder / SQUASHFS, log, settings, DATA_START)
         attributes, sboms = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, SBOMS))
-        assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms, settings.builder)
+        with step("add the attestations and hash"):
+            hashes = assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms, settings.builder)
         (folder / SQUASHFS).rename(target)
+    return hashes
 
 
 def _prepare_stages(plan: Plan, settings: Settings, log: Path) -> bool:
@@ -185,26 +187,27 @@ def _append(layer: Path, squashfs: Path, log: Path | None, settings: Settings, o
 
 def assemble_sif(
     plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any], builder: str
-) -> None:
+) -> Fingerprints:
     """Turn a file that holds a squashfs, behind room for the table, into a SIF with all its metadata.
 
-    `attributes` is what `apptainer inspect` will answer, `sboms` are drafts, and `builder` is for the provenance. SBOMs
-    and provenance are added here, before anyone signs.
+    Return its hashes. `attributes` is what `apptainer inspect` will answer, `sboms` are drafts, and `builder` is for
+    the provenance. SBOMs and provenance are added here, before anyone signs.
     """
     metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
-    subjects = {
-        SYSTEM_NAME: sha256_from(squashfs, DATA_START),
-        INSPECT_NAME: sha256_bytes(metadata).removeprefix("sha256:"),
-    }
     documents = sbom.finish_documents(plan, sboms, git.source_date_of_build())
-    parts = [
-        SifObject(DEFINITION, attributes["deffile"].encode()),
-        SifObject(METADATA, metadata, INSPECT_NAME),
-        SifObject(SBOM, documents[sbom.SPDX], sbom.SPDX, SPDX_JSON),
-        SifObject(SBOM, documents[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
-        SifObject(METADATA, provenance.statement(plan, subjects, builder), provenance.NAME),
-    ]
-    write_sif(squashfs, plan.platform, parts, git.source_date_of_build(), uuid5(NAMESPACE_URL, plan.build_key).bytes)
+
+    def parts(system: str) -> list[SifObject]:
+        subjects = {SYSTEM_NAME: system, INSPECT_NAME: sha256_bytes(metadata).removeprefix("sha256:")}
+        return [
+            SifObject(DEFINITION, attributes["deffile"].encode()),
+            SifObject(METADATA, metadata, INSPECT_NAME),
+            SifObject(SBOM, documents[sbom.SPDX], sbom.SPDX, SPDX_JSON),
+            SifObject(SBOM, documents[sbom.CYCLONEDX], sbom.CYCLONEDX, CYCLONEDX_JSON),
+            SifObject(METADATA, provenance.statement(plan, subjects, builder), provenance.NAME),
+        ]
+
+    unique = uuid5(NAMESPACE_URL, plan.build_key).bytes
+    return write_sif(squashfs, plan.platform, parts, git.source_date_of_build(), unique)
 
 
 def _attributes(plan: Plan, of_base: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from sifmark.engines import (
 from sifmark.engines.apptainer.build import build_sif, cache_entries
 from sifmark.engines.apptainer.forecast import forecast_build
 from sifmark.engines.apptainer.inspection import SifInspection
-from sifmark.engines.apptainer.sif import SifError, read_sif
+from sifmark.engines.apptainer.sif import Fingerprints, SifError, read_sif
 from sifmark.engines.binds import Bind
 from sifmark.recipes.names import names_of
 from sifmark.recipes.plan import Plan
@@ -79,8 +79,8 @@ class Apptainer:
         target = self._file(plan.recipe.name)
         remove_stale_drafts(target.parent)
         with atomic_path(target) as draft:
-            build_sif(plan, draft, log, self.settings)
-            yield verified_image(draft, self.settings)
+            hashes = build_sif(plan, draft, log, self.settings)
+            yield written_image(draft, hashes)
 
     @contextmanager
     def rebuild(self, plan: Plan, run_command: Callable[..., str], folder: Path) -> Iterator[str]:
@@ -171,10 +171,11 @@ def make(settings: Settings) -> Apptainer:
     return Apptainer(settings)
 
 
-def verified_image(draft: Path, settings: Settings) -> BuiltImage:
-    """Make a SIF executable, check that it can be read as a whole, and return what to record of it."""
+def written_image(draft: Path, hashes: Fingerprints) -> BuiltImage:
+    """Make a SIF that was just written executable, check its table and labels, and return what to record of it."""
     draft.chmod(0o755)
-    return describe_image(draft, SifInspection(draft, settings))
+    read_sif(draft).labels()
+    return BuiltImage(draft.stat().st_size, hashes.identity, hashes.digest)
 
 
 def describe_image(path: Path, inspection: ImageInspection) -> BuiltImage:

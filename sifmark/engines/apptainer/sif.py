@@ -8,14 +8,14 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import human_size, sha256_bytes, sha256_file
+from sifmark.core.files import human_size, read_once, sha256_bytes, sha256_file
 
 DEFINITION, PARTITION, SIGNATURE, METADATA, SBOM = 0x4001, 0x4004, 0x4005, 0x4006, 0x4009  # data types
 CYCLONEDX_JSON, SPDX_JSON = (struct.pack("<i", number) for number in (1, 4))  # forms of an SBOM
@@ -36,6 +36,7 @@ _GROUP = 0xF0000000  # added to a group's number
 _TABLE_START, _TABLE_ROWS = 4096, 48
 DATA_START = 32768  # bytes: the first page after the table
 _MAX_DESCRIPTORS = 4096
+_ANY_HASH = "0" * 64  # as long as every other
 _MAX_METADATA_SIZE = 64 * 1024 * 1024  # bytes
 
 
@@ -213,13 +214,6 @@ def read_sif(path: Path) -> Sif:
         raise SifError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
 
 
-def sha256_from(path: Path, start: int) -> str:
-    """Return the SHA-256 of a file's bytes from offset `start` on, hexadecimal."""
-    with path.open("rb") as stream:
-        stream.seek(start)
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 @dataclass(frozen=True)
 class Fingerprints:
     """Hashes of a SIF file.
@@ -243,27 +237,45 @@ def fingerprints(path: Path) -> Fingerprints:
         return Fingerprints(identity, digest.result(), system.hex(), metadata.hex())
 
 
-def write_sif(path: Path, architecture: str, parts: Iterable[SifObject], seconds: int, unique: bytes) -> None:
+def write_sif(
+    path: Path, architecture: str, parts: Callable[[str], Sequence[SifObject]], seconds: int, unique: bytes
+) -> Fingerprints:
     """Turn a file that holds a squashfs from DATA_START on into a SIF: objects follow it, the table precedes it.
 
     `architecture` is a platform's name, `seconds` the date of everything in seconds since 1970, `unique` 16 bytes that
-    identify this SIF. Nothing else gets in, so that the same parts give the same bytes.
+    identify this SIF. Nothing else gets in, so that the same parts give the same bytes. `parts` makes the objects,
+    given the hexadecimal SHA-256 of the file system; their sizes do not depend on it. So the table is known before the
+    file system is read, and it is read once, for all hashes.
     """
     with path.open("r+b") as stream:
         end = stream.seek(0, os.SEEK_END)
-        system = struct.pack("<ii3s", _SQUASHFS, SYSTEM, _ARCHITECTURES[architecture])
-        rows = [_row(1, PARTITION, DATA_START, end - DATA_START, seconds, extra=system)]
-        for number, part in enumerate(parts, start=2):
-            rows.append(_row(number, part.kind, stream.tell(), len(part.content), seconds, part.name, part.extra))
-            stream.write(part.content)
-        size = stream.tell() - DATA_START
+        head = _head(architecture, end, parts(_ANY_HASH), seconds, unique)
         stream.seek(0)
-        free = _TABLE_ROWS - len(rows)
-        table = (free, _TABLE_ROWS, _TABLE_START, _TABLE_ROWS * _DESCRIPTOR.size)
-        fields = (seconds, seconds, *table, DATA_START, size)
-        stream.write(_HEADER.pack(_LAUNCH, _MAGIC, b"01", _ARCHITECTURES[architecture], unique, *fields))
-        stream.seek(_TABLE_START)
-        stream.write(b"".join(rows).ljust(_TABLE_ROWS * _DESCRIPTOR.size, b"\0"))
+        stream.write(head)
+        system, digest = hashlib.sha256(), hashlib.sha256(head)
+        read_once(stream, system.update, digest.update)
+        objects = parts(system.hexdigest())
+        if _head(architecture, end, objects, seconds, unique) != head:
+            raise ValueError("the sizes of a SIF's objects depend on the hash of its file system")
+        for part in objects:
+            stream.write(part.content)
+            digest.update(part.content)
+    metadata = hashlib.sha256(b"".join(part.content for part in objects if part.name == INSPECT_NAME))
+    identity = sha256_bytes(system.digest() + metadata.digest())
+    return Fingerprints(identity, f"sha256:{digest.hexdigest()}", system.hexdigest(), metadata.hexdigest())
+
+
+def _head(architecture: str, end: int, parts: Iterable[SifObject], seconds: int, unique: bytes) -> bytes:
+    """Pack what precedes a file system that ends at byte `end`: header, table and padding."""
+    system = struct.pack("<ii3s", _SQUASHFS, SYSTEM, _ARCHITECTURES[architecture])
+    rows = [_row(1, PARTITION, DATA_START, end - DATA_START, seconds, extra=system)]
+    for number, part in enumerate(parts, start=2):
+        rows.append(_row(number, part.kind, end, len(part.content), seconds, part.name, part.extra))
+        end += len(part.content)
+    table = (_TABLE_ROWS - len(rows), _TABLE_ROWS, _TABLE_START, _TABLE_ROWS * _DESCRIPTOR.size)
+    fields = (seconds, seconds, *table, DATA_START, end - DATA_START)
+    header = _HEADER.pack(_LAUNCH, _MAGIC, b"01", _ARCHITECTURES[architecture], unique, *fields)
+    return (header.ljust(_TABLE_START, b"\0") + b"".join(rows)).ljust(DATA_START, b"\0")
 
 
 def _row(number: int, kind: int, start: int, size: int, seconds: int, name: str = "", extra: bytes = b"") -> bytes:

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,32 @@ def written(path: Path, **changed) -> Path:
     attributes = {"labels": {"a": "b"}, **changed.pop("attributes", {})}
     metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}).encode()
     parts = [SifObject(DEFINITION, b"Bootstrap: docker\nFrom: x\n"), SifObject(METADATA, metadata, INSPECT_NAME)]
-    write_sif(path, "x86_64", parts, **{"seconds": 86400, "unique": bytes(16), **changed})
+    write_sif(path, "x86_64", lambda _: parts, **{"seconds": 86400, "unique": bytes(16), **changed})
     return path
+
+
+def _only(part: SifObject, _system: str) -> list[SifObject]:
+    return [part]
+
+
+def test_the_hashes_of_what_is_written_are_those_of_the_file(tmp_path: Path) -> None:
+    """More than one block, and an object that holds the hash of the file system."""
+    path = tmp_path / "large.sif"
+    path.write_bytes(bytes(DATA_START_OF_OURS) + os.urandom(9 * 2**20 + 7))
+    metadata = SifObject(METADATA, b'{"data": {"attributes": {"labels": {}}}}', INSPECT_NAME)
+    hashes = write_sif(
+        path, "x86_64", lambda system: [metadata, SifObject(METADATA, system.encode(), "x")], 0, bytes(16)
+    )
+    sif = read_sif(path)
+    entry = sif.named("x")
+    assert hashes == fingerprints(path) and entry is not None and sif.read(entry).decode() == hashes.system
+
+
+def test_an_object_whose_size_depends_on_the_hash_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sif"
+    path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
+    with pytest.raises(ValueError, match="sizes of a SIF's objects"):
+        write_sif(path, "x86_64", lambda system: [SifObject(METADATA, system.strip("0").encode())], 0, bytes(16))
 
 
 def test_what_is_written_reads_back_and_is_the_same_each_time(tmp_path: Path) -> None:
@@ -177,7 +202,8 @@ def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, e
         argv: list[str | Path] = ["mksquashfs", tree, image, "-all-root", "-no-progress", *offset, "-noappend"]
         subprocess.run(argv, check=True, capture_output=True)
         metadata = json.dumps({"data": {"attributes": {"labels": {}}}}).encode()
-        write_sif(image, "x86_64", [SifObject(METADATA, metadata, INSPECT_NAME)], 0, bytes(16))
+        part = SifObject(METADATA, metadata, INSPECT_NAME)
+        write_sif(image, "x86_64", partial(_only, part), 0, bytes(16))
         images.append(image)
     first, second = images
     assert str(difference(first, second, TIME_LIMIT)).startswith(expected)

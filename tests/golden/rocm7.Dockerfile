@@ -1,0 +1,33 @@
+# docker build -f FILE '<context>'
+FROM docker.io/rocm/pytorch@sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a
+COPY site /
+COPY code /
+ENV PYTHONNOUSERSITE="1"
+LABEL org.label-schema.build-date="<date>" \
+    org.opencontainers.image.base.digest="sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a" \
+    org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.9.1" \
+    org.opencontainers.image.created="<date>" \
+    org.opencontainers.image.description="AMD GPU with ROCm 7, PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark rocm7" \
+    org.opencontainers.image.version="0.2.0" \
+    org.sifmark.base-licence="by component: MIT, Apache-2.0, NCSA, BSD and AMD's own for some binaries" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cuda" \
+    org.sifmark.devices="/dev/kfd,/dev/dri" \
+    org.sifmark.docker-flags="--cap-add=SYS_PTRACE --security-opt=seccomp=unconfined" \
+    org.sifmark.driver="amdgpu unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.9.1" \
+    org.sifmark.lock="sha256:41c07a338ed393913ce91d1b54aa2611727ea41a0fbc0d8573da5fffa35c23b3" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.12" \
+    org.sifmark.recipe="rocm7" \
+    org.sifmark.run-flags="--rocm" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="all_gather,all_reduce,all_to_all,bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,host_device,image_compression,lstm,matmul,mcmc,memory_copy,mobilenet_v3_large,mobilenet_v3_small,reduce_scatter,resnet50,resnext101_32x4d,send_receive"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

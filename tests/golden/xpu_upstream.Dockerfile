@@ -1,0 +1,31 @@
+# docker build -f FILE '<context>'
+FROM docker.io/intel/deep-learning-essentials@sha256:a0e75ccb976a29cf3afb087487867b9f1f05d037886920ae64dfe63d9acfc698
+COPY site /
+COPY code /
+ENV PYTHONNOUSERSITE="1" \
+    LD_LIBRARY_PATH="/sifmark-site/lib"
+LABEL org.label-schema.build-date="<date>" \
+    org.opencontainers.image.base.digest="sha256:a0e75ccb976a29cf3afb087487867b9f1f05d037886920ae64dfe63d9acfc698" \
+    org.opencontainers.image.base.name="docker.io/intel/deep-learning-essentials:2026.1.2-devel-ubuntu24.04" \
+    org.opencontainers.image.created="<date>" \
+    org.opencontainers.image.description="Intel GPU, upstream PyTorch" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark xpu_upstream" \
+    org.opencontainers.image.version="0.2.0" \
+    org.sifmark.base-licence="Intel End User License Agreement for Developer Tools, and the licences of Ubuntu's packages" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="xpu" \
+    org.sifmark.devices="/dev/dri" \
+    org.sifmark.driver="Intel GPU unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.lock="sha256:473aec8f766a57ebe6b7ded6b72318a22eb63011b16a490764013f425025f8e4" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.12" \
+    org.sifmark.recipe="xpu_upstream" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="all_gather,all_reduce,all_to_all,bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,host_device,image_compression,lstm,matmul,mcmc,memory_copy,mobilenet_v3_large,mobilenet_v3_small,reduce_scatter,resnet50,resnext101_32x4d,send_receive"
+ENTRYPOINT ["/sifmark/run"]
+CMD []
