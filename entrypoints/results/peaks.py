@@ -1,4 +1,4 @@
-"""Peak operations and rated power of devices, as stated by their vendors: `peaks.json`."""
+"""Peak operations, memory and rated power of devices, as stated by their vendors: `peaks.json`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Sequence
 
 from entrypoints.contract.session import DeviceFacts
+from entrypoints.results.roofline import Roof
+from entrypoints.system.facts import MIB
 
 PATH = Path(__file__).resolve().parent / "peaks.json"
 
@@ -16,6 +18,18 @@ class Peak(NamedTuple):
     """Dense matrix operations of one device in FLOP/s and their source, or why there is no number."""
 
     flops: float | None
+    source: str | None
+    reason: str | None
+
+
+class Memory(NamedTuple):
+    """Bandwidth of a device's memory in bytes/s, the bytes of the caches before it, and their source.
+
+    Without a number, the reason.
+    """
+
+    bandwidth: float | None
+    cache: float
     source: str | None
     reason: str | None
 
@@ -35,6 +49,35 @@ def of_device(device: DeviceFacts, precision: str | None) -> Peak:
     if entry and precision in entry["flops"]:
         return Peak(entry["flops"][precision], entry["source"], None)
     return Peak(None, None, f"no cited peak for {_named(device)} in {precision}")
+
+
+def memory(device: DeviceFacts) -> Memory:
+    """Return the cited memory of one such device. IPUs have none outside of the processor that models need."""
+    entry = _entry(device)
+    if not entry or "memory" not in entry:
+        return Memory(None, 0.0, None, f"no cited memory bandwidth for {_named(device)}")
+    cited = entry["memory"]
+    return Memory(cited["bandwidth"], cited["cache_mib"] * MIB, cited["source"], None)
+
+
+def roof(device: DeviceFacts, precision: str | None) -> Roof | None:
+    """Return what one such device can do at the most, or None if nobody cites it."""
+    peak = of_device(device, precision)
+    return None if peak.flops is None else Roof(peak.flops, *memory(device)[:2])
+
+
+def roofs(kind: str, precision: str) -> dict[str, Roof]:
+    """Return what devices of a kind can do at the most in a precision, by name, with the part that is a device."""
+    named: dict[str, Roof] = {}
+    for entry in table():
+        if entry["kind"] == kind and precision in entry["flops"]:
+            device = DeviceFacts(
+                kind, None, entry["names"][0], 1, entry["granularity"], None, 1, 1, "", simulated=False
+            )
+            part = "" if entry["granularity"] == "package" else f" ({entry['granularity']})"
+            of_one = roof(device, precision)
+            named.update({f"{name}{part}": of_one for name in entry["names"][:1] if of_one})
+    return named
 
 
 def rated_power(device: DeviceFacts) -> RatedPower:
@@ -61,6 +104,7 @@ def _named(device: DeviceFacts) -> str:
 
 @lru_cache(maxsize=None)
 def table() -> Sequence[Any]:
-    """Return the entries: names, granularity, FLOP/s by precision, source; power with its scope and source."""
+    """Return the entries: names, kind, granularity, FLOP/s by precision and their source; memory with its bandwidth in
+    bytes/s, caches in MiB and source; power with its scope and source."""
     entries: Sequence[Any] = json.loads(PATH.read_text("utf-8"))
     return entries

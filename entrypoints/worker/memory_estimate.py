@@ -5,31 +5,14 @@ A batch that cannot fit is refused before it is tried, since a host that runs ou
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple
+from typing import NamedTuple
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.choices import PARTED
 from entrypoints.contract.statuses import RunError
+from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system.facts import MIB
-
-STATES_PER_PARAMETER = {
-    "sgd": 1,
-    "rmsprop": 2,
-    "adam": 2,
-    "adamw": 2,
-    "lamb": 2,
-}  # numbers that the optimizer keeps for each parameter
-# What ranks divide, by strategy.
-DIVIDED = {
-    "fsdp": ("weights", "gradients", "states"),
-    "zero1": ("states",),
-    "zero2": ("gradients", "states"),
-    "zero3": ("weights", "gradients", "states"),
-    **dict.fromkeys(PARTED, ("weights", "gradients", "states")),
-}
-SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
-BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation
 
 
 class MemoryNeed(NamedTuple):
@@ -54,28 +37,26 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     Training needs weights, gradients, optimizer states and the activations for backward; inference needs the weights
     and the largest sum of one layer's input and output; sampling needs what a chain holds at once. Backward frees
     activations while it makes gradients, so unless gradients accumulate, the larger of the two counts. Ranks may divide
-    what a model needs; activations that are computed again count as nothing.
+    what a model needs; activations that are computed again count as nothing. A compiler fuses layers, and decides
+    itself which activations it keeps and which it computes again: of a compiled model no activations count.
     """
     training = configuration.task == "training"
     parameters = card.problem["parameters"] * SINGLE / MIB
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
-    at_once = 0 if configuration.activation_checkpointing else streams * configuration.micro_batch_size
+    kept_nowhere = configuration.compile or configuration.activation_checkpointing
+    at_once = 0 if kept_nowhere else streams * configuration.micro_batch_size
     parts = configuration.stages if configuration.strategy in PARTED else 1
     batch = at_once * elements * BYTES[configuration.precision] / MIB / parts
-    if not training:
-        return MemoryNeed(parameters, batch)
+    if not training:  # whose weights may be kept in half precision
+        return MemoryNeed(parameters * BYTES[configuration.precision] / SINGLE, batch)
     # Gradients take the memory of activations as they are freed.
     room = parameters if configuration.gradient_accumulation == 1 else 0.0
     divided = DIVIDED.get(configuration.strategy or "", ())
-    counts = {"weights": 1, "gradients": 1, "states": _states(card.problem["optimizer"])}
+    counts = {"weights": 1, "gradients": 1, "states": states_of(card.problem["optimizer"])}
     own = 0.0 if configuration.offload else 1 / configuration.ranks  # of what is divided, on the device
     kept = sum(count * (own if part in divided else 1) for part, count in counts.items())
     return MemoryNeed(parameters * kept, max(0.0, batch - room))
-
-
-def _states(optimizer: Mapping[str, Any]) -> int:
-    return 0 if optimizer.get("momentum") == 0 else STATES_PER_PARAMETER[optimizer["name"]]
 
 
 def require_memory(card: Card, configuration: Configuration, free_mib: float | None) -> None:

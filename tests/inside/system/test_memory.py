@@ -156,6 +156,8 @@ def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_g
     [
         "CUDA out of memory. Tried to allocate 2.00 GiB",
         "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
+        "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
     ],

@@ -1,0 +1,30 @@
+"""What a model keeps in memory: bytes of its numbers, states of its optimizer, and what ranks divide."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from entrypoints.contract.choices import PARTED
+
+SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation, and of a weight in a product
+STATES_PER_PARAMETER = {
+    "sgd": 1,
+    "rmsprop": 2,
+    "adam": 2,
+    "adamw": 2,
+    "lamb": 2,
+}  # numbers that the optimizer keeps for each parameter
+# What ranks divide, by strategy.
+DIVIDED = {
+    "fsdp": ("weights", "gradients", "states"),
+    "zero1": ("states",),
+    "zero2": ("gradients", "states"),
+    "zero3": ("weights", "gradients", "states"),
+    **dict.fromkeys(PARTED, ("weights", "gradients", "states")),
+}
+
+
+def states_of(optimizer: Mapping[str, Any]) -> int:
+    """Return the numbers that a card's `problem.optimizer` keeps for each parameter."""
+    return 0 if optimizer.get("momentum") == 0 else STATES_PER_PARAMETER[optimizer["name"]]

@@ -1,0 +1,171 @@
+"""The highest throughput that a device allows: its roofline.
+
+A step takes no less time than its operations take at the peak of their precision, and no less than the bytes that it
+cannot but move take at the bandwidth of the device's memory (Williams, Waterman and Patterson, Roofline: an insightful
+visual performance model for multicore architectures, Communications of the ACM 52(4), 2009, 10.1145/1498765.1498785).
+
+Operations are those of the card, less the attention of a causal model to places that it does not see. They are those of
+direct products: an algorithm that does with fewer, such as Winograd's for convolutions (Lavin and Gray, 2016,
+arXiv:1509.09308), could pass the bound. Bytes are the least that any program moves:
+
+- in training, the weights in the precision of products for each micro-batch, and for an update the weights and the
+  states of the optimizer, read and written; activations and gradients count as nothing;
+- in inference, the weights for each call, and in generation for each new token, with the keys and values of all tokens
+  before it;
+- the inputs, once.
+
+A table of which only some rows are looked up is not read as a whole, and what a cache may have kept from the step or
+token before is not read again. Samplers and micro-benchmarks but matmul have numbers that caches hold.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from entrypoints.contract.cards import Card, generates, pictures
+from entrypoints.contract.points import MICROBENCHMARK
+from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
+
+OPERATIONS, BYTES_MOVED = "operations", "bytes"  # what limits a throughput
+BACKWARD = 3  # operations of training over those of a forward pass
+TOKEN = 2  # bytes of a token, at the least
+
+
+class WorkPart(NamedTuple):
+    """Operations and bytes of a part of a step, of all devices together; the next part begins when it is done."""
+
+    operations: float
+    bytes: float
+
+
+class Work(NamedTuple):
+    """The units of a step, and the parts of the step."""
+
+    units: int
+    parts: Sequence[WorkPart]
+
+
+class Roof(NamedTuple):
+    """What one device can do at the most: FLOP/s, and bytes/s of a memory behind a cache of so many bytes."""
+
+    operations: float
+    bandwidth: float | None = None  # None: unknown, or all is in the processor's own memory
+    cache: float = 0.0
+
+
+class Bound(NamedTuple):
+    """The highest throughput in units/s, and whether operations or bytes take longer."""
+
+    throughput: float
+    limit: str
+
+
+def bound(work: Work, roof: Roof, devices: int) -> Bound:
+    """Return the highest throughput of so many devices together."""
+    computing = [part.operations / (roof.operations * devices) for part in work.parts]
+    moving = [_moving(part, roof, devices) for part in work.parts]
+    seconds = math.fsum(map(max, computing, moving))
+    limit = OPERATIONS if math.fsum(computing) >= math.fsum(moving) else BYTES_MOVED
+    return Bound(work.units / seconds, limit)
+
+
+def _moving(part: WorkPart, roof: Roof, devices: int) -> float:
+    if roof.bandwidth is None:
+        return 0.0
+    return max(0.0, part.bytes - roof.cache * devices) / (roof.bandwidth * devices)
+
+
+def work_of_step(card: Card, task: str, configuration: Mapping[str, Any]) -> Work | None:
+    """Return the work of a step with a `configuration` as a result has it; None if nobody counts its operations."""
+    per_unit = card.flops_per_unit(task)
+    if not per_unit:
+        return None
+    if task == MICROBENCHMARK:
+        return Work(1, [WorkPart(per_unit, 0.0)])
+    if generates(card.problem, task):
+        return _generation(card, configuration)
+    updates = configuration["device_iterations"] if task == "training" else 1
+    units = int(configuration["batch_size"] * updates)
+    operations = units * (per_unit - _unseen(card, task))
+    return Work(units, [WorkPart(operations, _bytes(card, task, configuration, units, updates))])
+
+
+def _unseen(card: Card, task: str) -> float:
+    """Return the operations of a unit that are of pairs of places that a causal model does not see."""
+    model = card.problem["model"]
+    if model.get("attention") != "causal":
+        return 0.0
+    length = card.problem["input"]["length"]
+    forward = 4 * model["layers"] * model["width"] * length * (length - 1) / 2
+    return float(forward * (BACKWARD if task == "training" else 1))
+
+
+def _bytes(card: Card, task: str, configuration: Mapping[str, Any], units: int, updates: int) -> float:
+    """Return the bytes that all devices move in a step."""
+    if task == "sampling":
+        return 0.0
+    inputs = units * _input_bytes(card.problem, configuration["precision"])
+    streams = configuration["concurrency"] or 1  # requests at the same time may share what they read
+    weights = _weights(card) * BYTES[configuration["precision"]] * _copies(configuration, "weights")
+    if task == "inference":
+        return inputs + weights / streams
+    times = updates * configuration["gradient_accumulation"]
+    states = states_of(card.problem["optimizer"]) * _copies(configuration, "states")
+    number = BYTES[configuration["precision"]] if configuration["device"] == "ipu" else SINGLE
+    updated = 2 * number * card.problem["parameters"] * (states + _copies(configuration, "states"))
+    return inputs + times * weights + (0.0 if configuration.get("offload") else updates * updated)
+
+
+def _copies(configuration: Mapping[str, Any], part: str) -> int:
+    """Return how often devices hold a part of what a model needs: in each replica, unless ranks divide it."""
+    divided = part in DIVIDED.get(configuration["strategy"] or "", ())
+    return 1 if divided else int(configuration["replicas"])
+
+
+def _weights(card: Card) -> int:
+    """Return the weights that every forward pass reads whole: all, less tables of which rows are looked up."""
+    model, parameters = card.problem["model"], int(card.problem["parameters"])
+    if model.get("architecture") != "transformer":
+        return parameters
+    rows = 0 if model["head"].get("tied") else model["vocabulary"]
+    return parameters - model["width"] * (rows + model["positions"].get("most", 0))
+
+
+def _input_bytes(problem: Mapping[str, Any], precision: str) -> int:
+    given = problem["input"]
+    if "shape" not in given:
+        return int(given.get("length", 0)) * TOKEN
+    return math.prod(given["shape"]) * (1 if pictures(problem) else BYTES[precision])
+
+
+def _generation(card: Card, configuration: Mapping[str, Any]) -> Work:
+    """Return the prompts of a batch, and each further token of all its texts, as parts of a step."""
+    texts, model, lengths = int(configuration["batch_size"]), card.problem["model"], card.problem["generation"]
+    number = BYTES[configuration["precision"]]
+    weights = _weights(card) * number * _copies(configuration, "weights")
+    prompt, new = lengths["prompt"], lengths["new"]
+    dense, pair, head = _operations_of_a_token(card)
+    prompts = texts * (prompt * dense + pair * prompt * (prompt + 1) / 2 + head)
+    cached = 2 * model["layers"] * model["width"] * number  # bytes of the key and value of a token
+    tokens = (
+        WorkPart(texts * (dense + pair * places + head), weights + texts * cached * (places - 1))
+        for places in range(prompt + 1, prompt + new)  # seen by a token, itself included
+    )
+    return Work(texts, [WorkPart(prompts, weights + texts * prompt * TOKEN), *tokens])
+
+
+def _operations_of_a_token(card: Card) -> tuple[float, float, float]:
+    """Return the operations of a token in all blocks, of a pair of places, and of the head, from the card's counts.
+
+    The card counts the products of weights once for each place of prompt and new tokens but the last, all pairs of the
+    prompt, and the head for each new token.
+    """
+    model, lengths = card.problem["model"], card.problem["generation"]
+    prompt, new = int(lengths["prompt"]), int(lengths["new"])
+    pair = 4.0 * model["layers"] * model["width"]
+    pairs = prompt * prompt + sum(range(prompt + 1, prompt + new))
+    head = 2.0 * model["width"] * model["vocabulary"]
+    places = prompt + new - 1
+    dense = (card.flops_per_unit("inference") - pair * pairs - head * new) / places
+    return dense, pair, head

@@ -1,0 +1,159 @@
+"""Defaults for the device that is here: what its memory holds, what precisions it has, and what can compile."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from entrypoints.contract import cards
+from entrypoints.contract.points import MICROBENCHMARK
+from entrypoints.metering import present_device
+from entrypoints.metering.present_device import PresentDevice
+from entrypoints.planning import device_defaults
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.worker.memory_estimate import estimate
+
+CARDS = cards.load()
+MODELS = [card for card in CARDS.values() if MICROBENCHMARK not in card.tasks]
+H200 = PresentDevice("NVIDIA H200", 143155.9, (9, 0))
+A100 = PresentDevice("NVIDIA A100-SXM4-40GB", 40536.0, (8, 0))
+T4 = PresentDevice("Tesla T4", 15109.0, (7, 5))
+P100 = PresentDevice("Tesla P100-PCIE-16GB", 16280.0, (6, 0))
+
+
+@pytest.fixture()
+def here(monkeypatch):
+    """Put a device here, with a compiler for it."""
+
+    def put(device):
+        monkeypatch.setattr(present_device, "find", lambda kind: device)
+
+    monkeypatch.setattr(device_defaults, "missing_compiler", lambda: None)
+    return put
+
+
+def configured(*words, framework="pytorch", device="cuda"):
+    options = parse(list(words))
+    return resolve(options, CARDS[str(options.workload)], {"framework": framework, "device": device})
+
+
+@pytest.mark.parametrize("card", MODELS, ids=lambda card: card.name)
+def test_every_card_has_defaults_for_gpus_and_ipus_with_a_source(card):
+    for kind in ("cuda", "xpu", "ipu"):
+        assert set(card.defaults[kind]) == set(card.tasks)
+    assert card.sources["defaults"]
+    for task in card.tasks:
+        assert card.defaults["xpu"][task]["precision"] != "tf32", "which these GPUs do not have here"
+        assert card.defaults["ipu"][task]["precision"] in ("fp32", "fp16")
+
+
+@pytest.mark.parametrize("card", MODELS, ids=lambda card: card.name)
+def test_tiers_rise_and_what_they_hold_fits_by_the_estimate(card):
+    for kind, smallest in (("cuda", 14), ("xpu", 46)):
+        for task in card.tasks:
+            defaults = dict(card.defaults[kind][task])
+            tiers = [{"gib": smallest}, *defaults.pop("by_memory", ())]
+            assert [tier["gib"] for tier in tiers] == sorted({tier["gib"] for tier in tiers})
+            for tier in tiers:
+                defaults.update({key: value for key, value in tier.items() if key != "gib"})
+                batch = int(defaults["batch_size"])
+                micro = int(defaults.get("micro_batch_size") or batch)
+                assert batch % micro == 0
+                run = resolve(parse([card.name, "--task", task, "--batch-size", str(batch)]), card, None)
+                run = replace(
+                    run,
+                    compile=None,
+                    precision=defaults["precision"],
+                    micro_batch_size=micro,
+                    gradient_accumulation=batch // micro,
+                )
+                too_large = micro == 1  # then the smallest possible is the default, whatever it needs
+                assert too_large or estimate(card, run).total <= 0.65 * tier["gib"] * 1024
+
+
+def test_a_batch_is_chosen_by_memory_and_the_result_says_for_which_device(here):
+    sizes = {}
+    for device in (T4, A100, H200):
+        here(device)
+        run = configured("gpt_800m")
+        sizes[device.name] = (run.batch_size, run.micro_batch_size)
+    assert sizes == {"Tesla T4": (32, 1), A100.name: (32, 2), "NVIDIA H200": (32, 16)}
+    assert run.chosen_for == {"name": "NVIDIA H200", "memory_mib": 143155.9, "notes": []}
+    here(PresentDevice())
+    assert configured("gpt_800m").micro_batch_size == 1, "unknown memory may be small"
+    assert configured("gpt_800m", device="cpu").chosen_for is None
+
+
+def test_a_precision_that_a_device_does_not_have_is_replaced_with_a_word(here):
+    for device, precision in ((A100, "bf16"), (T4, "fp16"), (P100, "fp32")):
+        here(device)
+        run = configured("resnet50")
+        assert run.precision == precision
+    assert run.chosen_for["notes"] == ["precision fp32 in place of bf16: Tesla P100-PCIE-16GB does not have it"]
+    here(T4)
+    assert configured("image_compression").precision == "fp32", "in place of tf32"
+    asked = configured("resnet50", "--precision", "bf16")
+    assert asked.precision == "bf16" and not asked.chosen_for["notes"], "what is asked for is refused by the session"
+
+
+def test_networks_in_tensorflow_have_single_precision_and_are_compiled_if_asked(here):
+    here(H200)
+    run = configured("resnet50", framework="tensorflow")
+    assert (run.precision, run.compile) == ("tf32", None)
+    here(PresentDevice(memory_mib=65536.0))
+    assert configured("resnet50", framework="tensorflow").precision == "fp32"
+    assert configured("resnet50", framework="tensorflow", device="ipu").precision == "fp32"
+
+
+def test_a_card_says_that_a_model_is_compiled_and_an_option_that_it_is_not(here, monkeypatch):
+    here(H200)
+    assert configured("resnet50").compile == "reduce-overhead"
+    assert configured("resnet50", "--micro-batch-size", "64").compile == "default", "no graphs"
+    assert configured("resnet50", "--compile", "none").compile is None
+    assert configured("lstm").compile is None
+    smoke = configured("resnet50", "--smoke")
+    assert smoke.compile is None and smoke.chosen_for["notes"] == ["not compiled: --smoke is to be quick"]
+    assert configured("gpt2", "--replicas", "2", "--strategy", "fsdp").compile is None
+    monkeypatch.setattr(device_defaults, "missing_compiler", lambda: "Triton is not here")
+    run = configured("resnet50")
+    assert run.compile is None and run.chosen_for["notes"] == ["not compiled: Triton is not here"]
+    assert configured("resnet50", "--compile").compile == "reduce-overhead", "the session says why it cannot"
+
+
+def test_memory_of_cards_that_the_kernel_lists(tmp_path, monkeypatch):
+    monkeypatch.setattr(present_device, "DRM", tmp_path)
+    assert present_device.find("xpu") == PresentDevice()
+    for number, size in enumerate((68702699520, 34359738368)):
+        folder = tmp_path / f"card{number}" / "device"
+        folder.mkdir(parents=True)
+        (folder / "mem_info_vram_total").write_text(f"{size}\n")
+        (folder.parent / "lmem_total_bytes").write_text(f"{size}\n")
+    (tmp_path / "card0-DP-1").mkdir()
+    assert present_device.find("xpu").memory_mib == 32768.0
+    assert present_device.find("ipu") == PresentDevice()
+
+
+def test_a_compiled_batch_is_tried_though_its_eager_activations_would_not_fit():
+    """Eager, gpt_117m has 156 GB of activations at a micro-batch of 512; 128 were refused while logits counted."""
+    from entrypoints.contract.statuses import RunError
+    from entrypoints.worker.memory_estimate import require_memory
+
+    card, words = CARDS["gpt_117m"], ("gpt_117m", "--batch-size", "512", "--precision", "bf16")
+    eager, compiled = configured(*words, "--compile", "none"), configured(*words, "--compile")
+    with pytest.raises(RunError, match="not tried"):
+        require_memory(card, eager, 80e9 / 2**20)
+    require_memory(card, compiled, 80e9 / 2**20)
+    states = 4 * 124439808 * 4 / 2**20
+    assert estimate(card, compiled).total == pytest.approx(states), "weights, gradients and states"
+    with pytest.raises(RunError, match="not tried"):
+        require_memory(card, compiled, states - 1)
+
+
+def test_cards_of_the_schema_have_tiers():
+    schema = json.loads((Path(__file__).resolve().parents[3] / "schemas" / "card-1.0.json").read_text("utf-8"))
+    tier = schema["$defs"]["task_defaults"]["properties"]["by_memory"]["items"]
+    assert set(tier["properties"]) == {"gib", "batch_size", "micro_batch_size"}

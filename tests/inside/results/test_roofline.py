@@ -1,0 +1,200 @@
+"""The highest throughput of a workload on a device: a bound that no measurement passes."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoints.cli.bounds import bounds
+from entrypoints.contract import cards
+from entrypoints.contract.choices import PRECISIONS
+from entrypoints.contract.messages import Message, Phase, Step
+from entrypoints.contract.session import DeviceFacts
+from entrypoints.contract.storage import BYTES
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.results import metrics, peaks, roofline
+from entrypoints.results.measurement import fold
+from entrypoints.rules.check import violations
+from entrypoints.rules.facts import Facts
+from entrypoints.rules.metrics import bound_of
+
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
+CARDS = cards.load()
+TASKS = [(card.name, task) for card in CARDS.values() for task in card.tasks if card.flops_per_unit(task)]
+CUDA = {"framework": "pytorch", "device": "cuda"}
+H200 = DeviceFacts("cuda", "NVIDIA", "NVIDIA H200", 1, "package", None, 1, 1, "", simulated=False)
+# Figures of published studies as they printed them: workload, task, device, devices, units/s, in half precision.
+PUBLISHED = [
+    ("gpt_117m", "training", "GC200", 4, 193.41),  # CARAML (SC24), 4 stages, batch 16384
+    ("resnet50", "training", "GC200", 1, 1893.07),  # CARAML, batch 1024
+    ("resnet50", "training", "GC200", 1, 2130.0),  # PEARC'22, table 3, 24 micro-batches of 20
+    ("resnet50", "training", "GC200", 64, 107535.0),  # PEARC'22, table 3
+    ("resnet50", "training", "GC200", 16, 2189.7),  # PEARC'22, table 1, held back by its data
+    ("efficientnet_b0", "training", "GC200", 4, 8905.0),  # PEARC'22, table 2
+    ("efficientnet_b4", "training", "GC200", 16, 4200.0),
+    ("mobilenet_v3_small", "training", "GC200", 4, 7222.6),
+    ("mobilenet_v3_large", "training", "GC200", 16, 7347.6),
+    ("bert_base", "training", "GC200", 4, 1297.0),
+    ("efficientnet_b0", "training", "NVIDIA A100-SXM4-40GB", 2, 3749.09),  # PEARC'22, section 3.2
+    ("efficientnet_b0", "training", "Tesla V100-SXM2-32GB", 4, 5745.0),
+    ("image_compression", "training", "NVIDIA A100-SXM4-40GB", 2, 8642.0),  # PEARC'22, table 4
+    ("image_compression", "training", "GC200", 16, 21547.0),
+    ("resnet50", "inference", "GC200", 4, 58112.0),  # Graphcore, IPU-M2000
+    ("resnext101_32x4d", "inference", "GC2", 2, 2526.35),  # Qwant, table 2
+]
+
+
+def configured(name, task, *words, device="cuda"):
+    image = {"framework": "pytorch", "device": device}
+    return resolve(parse([name, "--task", task, *words]), CARDS[name], image)
+
+
+def roof_of(device, precision):
+    roof = peaks.roof(device, precision)
+    assert roof is not None
+    return roof
+
+
+def work(name, task, *words, device="cuda"):
+    return roofline.work_of_step(CARDS[name], task, configured(name, task, *words, device=device).as_json())
+
+
+@pytest.mark.parametrize(("name", "task", "device", "count", "rate"), PUBLISHED)
+def test_no_published_figure_passes_its_bound(name, task, device, count, rate):
+    kind = "ipu" if device.startswith("GC") else "cuda"
+    facts = DeviceFacts(kind, None, device, count, "package", None, 1, 1, "", simulated=False)
+    highest = roofline.bound(work(name, task, device=kind), roof_of(facts, "fp16"), count)
+    assert rate < 0.5 * highest.throughput, "the largest fraction that a study reached is 48 %"
+
+
+@pytest.mark.parametrize("name", ["gpt_117m_bf16", "lstm_fp16", "resnet50_bf16", "matmul_bf16"])
+def test_no_measured_result_passes_its_bound(name):
+    document = json.loads((FIXTURES / "h200" / f"{name}.json").read_text("utf-8"))
+    precision = document["configuration"]["precision"]
+    highest = bound_of(Facts(document), roof_of(H200, precision))
+    assert highest is not None
+    assert 0.01 < document["metrics"]["throughput"]["value"] / highest.throughput < 0.5
+    assert not [text for text in violations(document) if "throughput-is-possible" in text or "bound" in text]
+
+
+@given(st.sampled_from(TASKS), st.sampled_from(PRECISIONS), st.floats(1e9, 1e16), st.floats(1.0, 9.0))
+def test_a_bound_grows_with_peak_bandwidth_and_cache(which, precision, peak, more):
+    step = work(*which) if precision == "bf16" else work(*which, "--precision", precision)
+    slow = roofline.bound(step, roofline.Roof(peak, 1e12, 1e6), 1).throughput
+    for roof in (
+        roofline.Roof(peak * more, 1e12, 1e6),
+        roofline.Roof(peak, 1e12 * more, 1e6),
+        roofline.Roof(peak, 1e12, 1e6 * more),
+        roofline.Roof(peak),
+    ):
+        assert roofline.bound(step, roof, 1).throughput >= slow * (1 - 1e-12)
+    assert roofline.bound(step, roofline.Roof(peak, 1e12, 1e6), 2).throughput >= slow * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_a_larger_batch_has_no_lower_bound(name, task):
+    if task == "microbenchmark":
+        pytest.skip("it has no batch")
+    roof = roof_of(H200, "bf16")
+    rates = [
+        roofline.bound(work(name, task, "--batch-size", size, "--precision", "bf16"), roof, 1).throughput
+        for size in ("1", "8", "64")
+    ]
+    assert rates == sorted(rates)
+
+
+def test_operations_that_a_causal_model_does_not_see_do_not_count():
+    step, card = work("gpt_117m", "training", "--batch-size", "1"), CARDS["gpt_117m"]
+    unseen = card.flops_per_unit("training") - step.parts[0].operations
+    assert unseen == 3 * 4 * 12 * 768 * 1024 * 1023 / 2
+    assert work("bert_base", "training", "--batch-size", "1").parts[0].operations == 212000440320
+
+
+def test_the_parts_of_a_generation_are_what_the_card_counts():
+    card, step = CARDS["gpt_117m"], work("gpt_117m", "inference", "--batch-size", "2")
+    unseen = 4 * 12 * 768 * 512 * 511 / 2
+    assert len(step.parts) == 128 and step.units == 2
+    assert sum(part.operations for part in step.parts) == 2 * (card.flops_per_unit("inference") - unseen)
+
+
+def test_a_token_reads_weights_and_keys_and_values_once():
+    step = work("gpt_13b", "inference", "--batch-size", "1", "--precision", "bf16")
+    weights = 12843141120 * 2
+    assert step.parts[0].bytes == weights + 2 * 1024
+    assert step.parts[-1].bytes == weights + 2 * 40 * 5120 * 2 * (1024 + 126)
+    roof = roof_of(H200, "bf16")
+    highest = roofline.bound(step, roof, 1)
+    assert highest.limit == "bytes"
+    assert highest.throughput == pytest.approx(1 / (128 * weights / 4.8e12), rel=0.1)
+
+
+def test_an_update_moves_weights_and_states_in_single_precision():
+    words = ("--batch-size", "4", "--precision", "bf16")
+    whole, parts = (work("gpt_800m", "training", *words, "--micro-batch-size", size) for size in ("4", "1"))
+    parameters = 908759040
+    inputs = 4 * 2048 * 2
+    assert whole.parts[0].bytes == inputs + 2 * parameters + 2 * 4 * parameters * 3
+    assert parts.parts[0].bytes - whole.parts[0].bytes == 3 * 2 * parameters
+
+
+def test_ranks_read_what_they_do_not_divide():
+    words = ("--precision", "bf16", "--replicas", "2", "--batch-size", "4", "--micro-batch-size", "2")
+    copied = work("gpt_800m", "training", *words).parts[0].bytes
+    divided = work("gpt_800m", "training", *words, "--strategy", "fsdp").parts[0].bytes
+    inputs = 4 * 2048 * 2
+    assert copied - inputs == 2 * (divided - inputs)
+
+
+def test_what_is_looked_up_is_not_read_whole():
+    step = work("bert_base", "inference", "--batch-size", "1", "--precision", "bf16")
+    assert step.parts[0].bytes == 2 * (108893186 - 768 * (30522 + 512)) + 384 * 2
+
+
+def test_a_small_model_stays_in_the_cache():
+    step, roof = work("mobilenet_v3_small", "inference", "--batch-size", "1"), roof_of(H200, "bf16")
+    assert roofline.bound(step, roof, 1) == roofline.bound(step, roof._replace(bandwidth=None), 1)
+
+
+def test_metrics_have_the_bound_of_the_device():
+    step = work("resnet50", "training", "--batch-size", "256", "--precision", "bf16")
+    messages: list[Message] = [H200, Phase("steady", 0.0), Step(0.1, 0.0, 256, 1, 1.0)]
+    run = fold(messages, "images", "training", work=step, precision="bf16")
+    assert metrics.throughput_bound(run).value == pytest.approx(40721.7, rel=1e-5)
+    assert metrics.fraction_of_bound(run).value == pytest.approx(2560 / 40721.7, rel=1e-5)
+    unknown = replace(run, device=H200._replace(name="NVIDIA H300"))
+    assert metrics.throughput_bound(unknown).reason == "no cited peak for NVIDIA H300 (package) in bf16"
+    measured = replace(unknown, measured_peak={"flops": 1e15, "device": "NVIDIA H300", "result": "x"})
+    assert metrics.throughput_bound(measured).value == pytest.approx(1e15 / 24299077632)
+
+
+def test_an_impossible_result_is_refused_with_its_numbers():
+    document = json.loads((FIXTURES / "h200" / "resnet50_bf16.json").read_text("utf-8"))
+    assert not violations(document)
+    forged = copy.deepcopy(document)
+    forged["metrics"]["throughput"]["value"] = 41000.0
+    (text,) = (text for text in violations(forged) if "[throughput-is-possible]" in text)
+    assert text.startswith(
+        "metrics.throughput: 41000 images/s are impossible: operations allow at most 40721.7 on 1 x NVIDIA H200 in bf16"
+    )
+
+
+def test_a_description_has_the_bounds_of_all_devices_of_its_kind():
+    resolved = configured("resnet50", "training", "--precision", "bf16", "--batch-size", "256")
+    rates = {each["device"]: each["throughput"] for each in bounds(CARDS["resnet50"], resolved)}
+    assert rates["NVIDIA H200"] == pytest.approx(40721.7, rel=1e-5)
+    assert "AMD Instinct MI250 (die)" in rates and "GC200" not in rates and "Tesla T4" not in rates
+    assert not bounds(CARDS["resnet50"], replace(resolved, device="cpu"))
+    measured = {"flops": 1e12, "device": "a CPU", "result": "x"}
+    (only,) = bounds(CARDS["resnet50"], replace(resolved, device="cpu", measured_peak=measured))
+    assert only["device"] == "a CPU" and only["throughput"] == pytest.approx(1e12 / 24299077632)
+
+
+def test_bytes_of_a_number_are_known_for_every_precision():
+    assert set(BYTES) == set(PRECISIONS)
