@@ -59,6 +59,7 @@ class Consumed(NamedTuple):
     epochs: Sequence[TotalEnergy]
     simulated: bool
     elsewhere: bool
+    decode: TotalEnergy = TotalEnergy(None, "its task did not report it")  # while texts were continued
 
 
 def window_energy(metered: Metered, window: Window) -> WindowEnergy:
@@ -83,6 +84,13 @@ def total_energy(metered: Metered, window: Window) -> TotalEnergy:
         return TotalEnergy(math.fsum(window_energy(metered, window).joules), None)
     except EnergyError as error:
         return TotalEnergy(None, str(error))
+
+
+def energy_of_parts(metered: Metered, windows: Sequence[Window]) -> TotalEnergy:
+    """Return the energy of all devices together over several windows, each of which must be long enough by itself."""
+    parts = [total_energy(metered, window) for window in windows]
+    without = next((part for part in parts if part.joules is None), None)
+    return without or TotalEnergy(math.fsum(part.joules or 0.0 for part in parts), None)
 
 
 def mean_watts(recording: Recording) -> float | None:

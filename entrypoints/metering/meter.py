@@ -7,7 +7,7 @@ raises MeterError with the reason. `place` says where to look if it is not the u
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar
+from typing import Callable, Mapping, NamedTuple, Protocol, Sequence, TypeVar, cast
 
 from entrypoints.system.facts import FactError
 
@@ -38,6 +38,15 @@ class MeterFacts(NamedTuple):
     has_counter: bool
     counter_ranges: tuple[float | None, ...]  # J by device, at which the counter starts again; None: it never does
     simulated: bool
+    limits: Mapping[str, str] = {}  # what may limit the clocks, by the vendor's name: one of LIMIT_KINDS
+    watch_period: float | None = None  # s, the longest between two states; None if the meter reads no states
+    traffic_method: str | None = None  # counter, samples of rates, or None: why_no_traffic
+    why_no_traffic: str | None = None
+
+
+# What limits clocks. Power: a setting of the card or of its site. Heat and hardware: faults of cooling or supply.
+# Other: nothing that makes a device slower than it is made to be.
+LIMIT_KINDS = POWER, HEAT, HARDWARE, UNKNOWN, OTHER = ("power", "heat", "hardware", "unknown", "other")
 
 
 class Reading(NamedTuple):
@@ -50,6 +59,20 @@ class Reading(NamedTuple):
     in_use: Sequence[tuple[int, bool]] = ()
 
 
+class State(NamedTuple):
+    """What a device under load shows at a moment; None or nothing for what it does not report.
+
+    Limits of the clocks are by name (MeterFacts.limits).
+    """
+
+    clock: float | None = None  # MHz
+    memory_clock: float | None = None  # MHz
+    limiting: Mapping[str, bool] = {}  # whether each limits the clocks now
+    limited: Mapping[str, float] = {}  # s in which each did, since some moment before the run
+    received: float | None = None  # bytes over the bus to the device, since some moment before the run
+    sent: float | None = None  # bytes from it
+
+
 class Meter(Protocol):
     """A source of readings. `read` is called from one thread; any exception from it is a failed reading."""
 
@@ -57,6 +80,15 @@ class Meter(Protocol):
 
     def read(self) -> Reading:
         """Return the current values of the hardware."""
+
+
+class Watched(Protocol):
+    """A meter with a `watch_period`, which reads states as well, from another thread than energy."""
+
+    facts: MeterFacts
+
+    def watch(self) -> Sequence[State]:
+        """Return the current state of each device."""
 
 
 class Several:
@@ -80,6 +112,10 @@ class Several:
             [watts for reading in readings for watts in reading.watts],
             [joules for reading in readings for joules in reading.joules],
         )
+
+    def watch(self) -> Sequence[State]:
+        """Return the states of all devices. Only for meters that are watched."""
+        return [state for meter in self.meters for state in cast(Watched, meter).watch()]
 
 
 def first_found(searches: Mapping[str, Callable[[], M]]) -> M:

@@ -1,4 +1,4 @@
-"""The thread that reads a meter while the parent waits for its child."""
+"""The threads that read a meter while the parent waits for its child."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ import math
 import threading
 import time
 from array import array
-from typing import Callable, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterator, NamedTuple, Sequence, TypeVar
 
-from entrypoints.metering.meter import Meter, MeterFacts
+from entrypoints.metering.meter import Meter, MeterFacts, Watched
+from entrypoints.metering.states import Quantity, StateRecording, quantities
 
+R = TypeVar("R")
 PATIENCE = 2.0  # seconds that a driver may take to return the last reading
 
 
@@ -26,6 +28,7 @@ class Recording(NamedTuple):
     failures: int
     last_failure: str | None
     in_use: Sequence[tuple[int, bool]] = ()  # as in a reading; true if a process used it at any of them
+    states: StateRecording | None = None  # None if the meter reads none
 
     def only(self, places: Sequence[int]) -> Recording:
         """Return the recording of only the devices at these places."""
@@ -34,39 +37,36 @@ class Recording(NamedTuple):
             counter_ranges=tuple(self.facts.counter_ranges[place] for place in places if self.facts.has_counter),
         )
         watts, joules = ([columns[place] for place in places if columns] for columns in (self.watts, self.joules))
-        return self._replace(facts=facts, watts=watts, joules=joules)
+        states = self.states and self.states.only(places)
+        return self._replace(facts=facts, watts=watts, joules=joules, states=states)
 
 
-class Sampler:
-    """Reads `meter` at deadlines `period` apart, counted from the first: a late reading does not delay the next.
+class Periodic:
+    """Takes samples at deadlines `period` apart, counted from the first: a late one does not delay the next.
 
     `clock` and `wait` (seconds to wait; returns whether to stop) are replaced only by tests.
     """
 
+    name = "meter"  # of the thread
+
     def __init__(
         self,
-        meter: Meter,
         period: float,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
-        self.meter, self.period, self.clock = meter, period, clock
+        self.period, self.clock = period, clock
         self.going = threading.Lock()  # held until sampling is to stop: an Event takes twice as long to wake up
         self.going.acquire()
         self.wait = wait or (lambda seconds: self.going.acquire(timeout=seconds))
-        devices = range(len(meter.facts.devices))
-        self.times = array("d")
-        self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
-        self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
-        self.in_use: Sequence[tuple[int, bool]] = ()
-        self.idle_until: float | None = None
+        self.times = array("d")  # s of the monotonic clock, rising
         self.failures, self.last_failure = 0, ""
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
         """Sample in the background as long as the context is open, and once more at its end."""
         # A daemon: a driver that hangs in a reading must not keep the result from being written.
-        thread = threading.Thread(target=self.loop, name="meter", daemon=True)
+        thread = threading.Thread(target=self.loop, name=self.name, daemon=True)
         thread.start()
         try:
             yield
@@ -85,16 +85,46 @@ class Sampler:
                 return
 
     def sample(self) -> None:
-        """Take one reading, dated to the middle of the call. A failure is counted and leaves a gap."""
+        """Take one sample, and date it."""
+        raise NotImplementedError
+
+    def dated(self, read: Callable[[], R]) -> tuple[float, R] | None:
+        """Return what was read, and the middle of the call. None for a failure, which is counted and leaves a gap, and
+        if the clock did not advance."""
         before = self.clock()
         try:
-            reading = self.meter.read()
+            reading = read()
         except Exception as error:  # vendor libraries raise their own exceptions
             self.failures, self.last_failure = self.failures + 1, str(error)
-            return
+            return None
         at = (before + self.clock()) / 2
-        if self.times and at <= self.times[-1]:
+        return None if self.times and at <= self.times[-1] else (at, reading)
+
+
+class Sampler(Periodic):
+    """Reads power and energy of a meter."""
+
+    def __init__(
+        self,
+        meter: Meter,
+        period: float,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        super().__init__(period, clock, wait)
+        self.meter = meter
+        devices = range(len(meter.facts.devices))
+        self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
+        self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
+        self.in_use: Sequence[tuple[int, bool]] = ()
+        self.idle_until: float | None = None
+
+    def sample(self) -> None:
+        """Take one reading."""
+        sampled = self.dated(self.meter.read)
+        if sampled is None:
             return
+        at, reading = sampled
         for columns, values in ((self.watts, reading.watts), (self.joules, reading.joules)):
             for column, value in zip(columns, values):
                 column.append(value)
@@ -117,3 +147,41 @@ class Sampler:
             last_failure=self.last_failure or None,
             in_use=tuple(self.in_use),
         )
+
+
+class StateSampler(Periodic):
+    """Reads the states of the devices, in a thread of its own: a slow reading must not delay those of energy."""
+
+    name = "states"
+
+    def __init__(
+        self,
+        meter: Watched,
+        period: float,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[float], bool] | None = None,
+    ) -> None:
+        super().__init__(period, clock, wait)
+        self.meter = meter
+        self.columns: list[dict[Quantity, array[float]]] = [{} for _ in meter.facts.devices]
+
+    def sample(self) -> None:
+        """Take one reading."""
+        sampled = self.dated(self.meter.watch)
+        if sampled is None:
+            return
+        at, states = sampled
+        for columns, state in zip(self.columns, states):
+            values = quantities(state)
+            for name in {**columns, **values}:
+                column = columns.get(name)
+                if column is None:  # first reported now
+                    column = columns[name] = array("d", [math.nan]) * len(self.times)
+                column.append(values.get(name, math.nan))
+        self.times.append(at)  # last, so that a reader never gets a time without its values
+
+    def recording(self) -> StateRecording:
+        """Return everything read so far."""
+        count = len(self.times)
+        devices = [{name: column[:count] for name, column in dict(columns).items()} for columns in self.columns]
+        return StateRecording(self.period, self.times[:count], devices, self.last_failure or None)

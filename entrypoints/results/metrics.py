@@ -6,19 +6,22 @@ Each is a pure function of a Measurement; a number that cannot be determined is 
 from __future__ import annotations
 
 import math
-from typing import Callable, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.messages import LEAST_DRAWS, Diagnosed, Generated, Request
 from entrypoints.results import peaks
 from entrypoints.results.measurement import NO_STEP, Measurement
 from entrypoints.results.points import timed_points
+from entrypoints.results.power import loads
 from entrypoints.results.quantiles import quantile
+from entrypoints.results.roofline import Roof, bound
 
 NOT_SAMPLED = "no samples were drawn"
 NO_TIME = "the timed window is shorter than the resolution of the clock"
 IN_REQUESTS = "making its input is part of a request: see latency_preprocessing_mean"
 NOT_GENERATED = "no text was generated"
 LEAST = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 1.0: 1}  # times that a percentile needs
+NOT_WATCHED = "no meter reads the clocks and buses of the devices"
 NO_REQUESTS = "no requests were made (--concurrency)"
 
 
@@ -306,9 +309,38 @@ def peak_reserved_memory(measurement: Measurement) -> Metric:
     return _used(measurement.usage.peak_reserved)
 
 
+def peak_allocated_memory_of_window(measurement: Measurement) -> Metric:
+    """Most device memory that tensors occupied at one time of the timed window: without what was taken only once, as
+    by the search for the fastest kernels."""
+    return _used(measurement.usage.window_peak_allocated)
+
+
 def host_device_traffic(measurement: Measurement) -> Metric:
-    """Data moved between host and devices since the session was opened, both ways, weights included."""
-    return _used(measurement.usage.host_device_traffic)
+    """Data moved between host and devices since the session was opened, both ways, weights included.
+
+    Where the framework does not count it, all that crossed the buses of the devices, commands and other devices
+    included.
+    """
+    counted = measurement.usage.host_device_traffic
+    if isinstance(counted, str):
+        on_bus = _of_loads(measurement, "MiB", lambda load: load["traffic"], math.fsum)
+        both = counted if on_bus.reason in (None, NOT_WATCHED) else f"{counted}; {on_bus.reason}"
+        return on_bus if on_bus.value is not None else Metric(None, "MiB", both)
+    return _used(counted)
+
+
+def throttled_fraction(measurement: Measurement) -> Metric:
+    """Fraction of the timed window for which a single reason limited the clocks, of the device for which it is largest:
+    power, heat or hardware."""
+    if why := _no_window(measurement):
+        return Metric(None, "1", why)
+    limited = _of_loads(measurement, "1", lambda load: load["limited"], max)
+    return limited if limited.value is None else limited._replace(value=min(1.0, limited.value / measurement.window))
+
+
+def core_clock(measurement: Measurement) -> Metric:
+    """Median clock of the cores in the timed window, of the device for which it is lowest."""
+    return _of_loads(measurement, "MHz", lambda load: load["clock"]["median"], min)
 
 
 def achieved_flops(measurement: Measurement) -> Metric:
@@ -332,6 +364,29 @@ def utilisation(measurement: Measurement) -> Metric:
     if peak.flops is None:
         return Metric(None, "1", peak.reason)
     return Metric(achieved.value / (peak.flops * measurement.device.devices), "1")
+
+
+def throughput_bound(measurement: Measurement) -> Metric:
+    """Highest throughput that the devices' peak, or --measured-peak, and the bandwidth of their memory allow."""
+    unit, device, work = f"{measurement.unit}/s", measurement.device, measurement.work
+    if work is None:
+        return Metric(None, unit, "the operations of this workload were not counted")
+    if device is None:
+        return Metric(None, unit, "the device is not known")
+    roof = peaks.roof(device, measurement.precision)
+    if roof is None and measurement.measured_peak:
+        roof = Roof(measurement.measured_peak["flops"])
+    if roof is None:
+        return Metric(None, unit, peaks.of_device(device, measurement.precision).reason)
+    return Metric(bound(work, roof, device.devices).throughput, unit)
+
+
+def fraction_of_bound(measurement: Measurement) -> Metric:
+    """Throughput over its bound."""
+    rate, highest = throughput(measurement), throughput_bound(measurement)
+    if rate.value is None or highest.value is None:
+        return Metric(None, "1", rate.reason or highest.reason)
+    return Metric(rate.value / highest.value, "1")
 
 
 def rank_spread(measurement: Measurement) -> Metric:
@@ -409,6 +464,15 @@ def tokens_per_watt_hour(measurement: Measurement) -> Metric:
     return _from_energy(measurement, "tokens/Wh", lambda joules: _tokens(measurement) / (joules / 3600))
 
 
+def decode_tokens_per_watt_hour(measurement: Measurement) -> Metric:
+    """New tokens except the first of each text, over the energy while they were generated: without that of prompts."""
+    others = sum(step.units * len(step.generated.others) for step in measurement.timed_steps if step.generated)
+    if not others:
+        return Metric(None, "tokens/Wh", NOT_GENERATED)
+    joules, reason = measurement.decode_energy
+    return Metric(None, "tokens/Wh", reason) if joules is None else Metric(others / (joules / 3600), "tokens/Wh")
+
+
 def throughput_per_watt(measurement: Measurement) -> Metric:
     """Throughput over mean power, both over the timed window: so units over joules."""
     return _from_energy(measurement, f"{measurement.unit}/s/W", lambda joules: _units(measurement) / joules)
@@ -427,6 +491,18 @@ def energy_per_epoch(measurement: Measurement) -> Metric:
     energies = measurement.epoch_energies[1:]
     reason = next((reason for joules, reason in energies if joules is None), None)
     return Metric(None if reason else math.fsum(joules or 0.0 for joules, _ in energies) / len(energies), "J", reason)
+
+
+def _of_loads(
+    measurement: Measurement,
+    unit: str,
+    part_of: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    together: Callable[[Sequence[float]], float],
+) -> Metric:
+    """Return one value from what each device of a meter did under load; none if a device lacks it."""
+    parts = [part_of(load) for load in loads(measurement)]
+    without = next((part["reason"] for part in parts if part["value"] is None), None if parts else NOT_WATCHED)
+    return Metric(None, unit, without) if without else Metric(together([part["value"] for part in parts]), unit)
 
 
 def _largest_rate(rates: Sequence[float | None], unit: str, absent: str) -> Metric:

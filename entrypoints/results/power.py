@@ -15,14 +15,21 @@ from entrypoints.metering.energy import (
     total_energy,
     window_energy,
 )
-from entrypoints.metering.meter import Absence
+from entrypoints.metering.load import Limited, Range, risen, window_states
+from entrypoints.metering.meter import OTHER, UNKNOWN, Absence
 from entrypoints.metering.sampling import Recording
+from entrypoints.metering.states import RECEIVED, SENT, StateRecording
 from entrypoints.results.json_values import Json, finite, number
 from entrypoints.results.measurement import EVALUATED, NO_STEP, Measurement
+from entrypoints.system.facts import MIB
 
 CUT_SHORT = "the rest was cut short"
 NO_REST = "there was no rest before the run (--idle-seconds 0)"
 DIGITS = 5  # of a value of power in the trace: more would be noise of the meter
+NO_WINDOW = (0.0, 0.0)
+NO_STATE = "no state of the device was read in the timed window"
+NOT_COVERED = "the traffic was not counted from edge to edge"
+NOT_REPORTED = "the device does not report it"
 NO_METER = "no meter"  # the name of a host's devices that nothing counted
 
 
@@ -53,6 +60,7 @@ def consumed(measurement: Measurement, host: str) -> Consumed:
         [_of_host(energy, host) for energy in measurement.epoch_energies],
         played_back(metered),
         isinstance(metered, Absence) and metered.elsewhere,
+        _of_host(measurement.decode_energy, host),
     )
 
 
@@ -67,7 +75,8 @@ def of_as_many_steps(task: Consumed, steps: int) -> Consumed:
     reason = f"{task.host}: its meter was read over {task.steps} timed steps, and {steps} count"
     part = {**task.power, "samples": None, "method": None, "counter_integral_difference": number(None, "1", reason)}
     part["devices"] = [_used_nothing(device["name"], reason) for device in task.power.get("devices", ())]
-    return task._replace(power=part if "source" in task.power else task.power, window=TotalEnergy(None, reason))
+    nothing = TotalEnergy(None, reason)
+    return task._replace(power=part if "source" in task.power else task.power, window=nothing, decode=nothing)
 
 
 def played_back(metered: Metered) -> bool:
@@ -142,8 +151,77 @@ def _own(measurement: Measurement) -> Json:
         "failed_readings": recording.failures,
         "idle": _idle(recording),
         "counter_integral_difference": _difference(used, reason),
-        "devices": [_device(name, index, used, reason, measurement.window) for index, name in enumerate(facts.devices)],
+        "devices": [
+            {**_device(name, index, used, reason, measurement.window), **_load(measurement, recording, index)}
+            for index, name in enumerate(facts.devices)
+        ],
     }
+
+
+def loads(measurement: Measurement) -> list[Json]:
+    """Return what the devices of all meters did under load, of those that report it."""
+    recording = measurement.power
+    if measurement.tasks:
+        devices = [each for task in measurement.tasks if not task.elsewhere for each in task.power.get("devices", ())]
+    elif isinstance(recording, Absence):
+        return []
+    else:
+        devices = [_load(measurement, recording, index) for index in range(len(recording.facts.devices))]
+    return [device["load"] for device in devices if "load" in device]
+
+
+def _load(measurement: Measurement, recording: Recording, index: int) -> Json:
+    """Return what a device did in the timed window: clocks, what limited them, and traffic on its bus."""
+    states, facts = recording.states, recording.facts
+    if states is None:
+        return {}
+    reason = NO_STEP if not measurement.timed_steps else EVALUATED if measurement.evaluations else None
+    done = window_states(states, index, measurement.timed_edges if reason is None else NO_WINDOW)
+    reason = reason or (None if done.samples else f"{NO_STATE}: {states.last_failure or 'it is shorter than a period'}")
+    limits = None if done.limits is None else [_limit(each, facts.limits) for each in done.limits]
+    longest = max((each["duration"]["value"] for each in limits or () if each["kind"] != OTHER), default=0.0)
+    without = reason or facts.why_no_traffic or NOT_COVERED
+    return {
+        "load": {
+            "samples": done.samples,
+            "clock": _clock(done.clock, reason),
+            "memory_clock": _clock(done.memory_clock, reason),
+            "limited": number(None if limits is None else longest, "s", reason or NOT_REPORTED),
+            "limits": limits,
+            "traffic_method": facts.traffic_method,
+            "received": _mib(done.received, without),
+            "sent": _mib(done.sent, without),
+            "traffic": _mib(_traffic(measurement, states, index), facts.why_no_traffic or NOT_COVERED),
+        }
+    }
+
+
+def _limit(limited: Limited, kinds: Mapping[str, str]) -> Json:
+    return {
+        "name": limited.name,
+        "kind": kinds.get(limited.name, UNKNOWN),
+        "duration": number(limited.seconds, "s"),
+        "method": limited.method,
+    }
+
+
+def _clock(read: Range | None, reason: str | None) -> Json:
+    least, median = (None, None) if read is None else read
+    return {name: number(value, "MHz", reason or NOT_REPORTED) for name, value in (("min", least), ("median", median))}
+
+
+def _traffic(measurement: Measurement, states: StateRecording, index: int) -> float | None:
+    """Return the bytes that crossed a device's bus both ways since the session was opened."""
+    opened = measurement.began.get("model")
+    if opened is None or not states.times:
+        return None
+    span = (opened, states.times[-1])
+    both = [risen(states, index, direction, span) for direction in (RECEIVED, SENT)]
+    return None if None in both else math.fsum(value or 0.0 for value in both)
+
+
+def _mib(count: float | None, reason: str) -> Json:
+    return number(None if count is None else count / MIB, "MiB", reason)
 
 
 def _spent(measurement: Measurement, recording: Recording) -> tuple[WindowEnergy | None, str | None]:

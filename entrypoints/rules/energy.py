@@ -13,7 +13,7 @@ from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 OF_ENERGY = (
     *("energy", "energy_per_unit", "energy_per_device", "units_per_watt_hour", "tokens_per_watt_hour"),
-    *("throughput_per_watt", "power_mean", "energy_per_epoch"),
+    *("throughput_per_watt", "power_mean", "energy_per_epoch", "decode_tokens_per_watt_hour"),
 )
 OF_EVERY_METER = ("energy", "energy_per_unit", "energy_per_device", "units_per_watt_hour", "power_mean")
 COUNTER, INTEGRAL = "counter", "integral"
@@ -251,7 +251,7 @@ def efficiency_follows_from_energy(facts: Facts) -> Iterator[str]:
     if "devices" not in power:
         return
     expected: dict[str, float | None] = dict.fromkeys(
-        name for name in OF_ENERGY if name not in ("energy", "energy_per_epoch")
+        name for name in OF_ENERGY if name not in ("energy", "energy_per_epoch", "decode_tokens_per_watt_hour")
     )
     if joules is not None and window and units > 0:
         expected.update(

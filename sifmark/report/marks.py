@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.results.comparison.intervals import FEWEST_REPEATS
-from sifmark.results.warnings import STALLED, is_disturbed, is_stalled
+from sifmark.results.warnings import (
+    AT_POWER_LIMIT,
+    FAR_BELOW,
+    STALLED,
+    THROTTLED,
+    is_at_power_limit,
+    is_disturbed,
+    is_far_below,
+    is_stalled,
+    is_throttled,
+)
 
 Document = dict[str, Any]
 
@@ -44,6 +54,12 @@ STALLED_RUN = Mark(
     f"Outlying steps took more than {STALLED:.0%} of the timed window: something stopped the run.",
     "Find what stopped it, and measure again.",
 )
+THROTTLED_RUN = Mark(
+    "H",
+    "throttled",
+    f"Heat or hardware held the clocks of a device down for more than {THROTTLED:.0%} of the timed window.",
+    "Mend its cooling or its supply, and measure again.",
+)
 UNSTEADY = Mark(
     "U", "not steady", "Step times changed over the timed window.", "Warm up for longer, or run for longer."
 )
@@ -53,11 +69,25 @@ FEW_REPEATS = Mark(
     f"There are fewer than {FEWEST_REPEATS} repeats, so that the number has no interval.",
     f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}",
 )
+FAR_BELOW_BOUND = Mark(
+    "F",
+    "far below the bound",
+    f"The throughput is less than {FAR_BELOW:.0%} of what the devices allow: something else limits it.",
+    "Look for waits for data, tiny batches and steps without compilation: sifmark run WORKLOAD-IMAGE --describe",
+    everywhere=False,
+)
 PRELOADED = Mark(
     "L",
     "preloaded libraries",
     "Libraries were loaded before all others, where they can change what is measured.",
     "Measure without LD_PRELOAD and LD_AUDIT.",
+    everywhere=False,
+)
+AT_LIMIT_OF_POWER = Mark(
+    "W",
+    "at its power limit",
+    f"A power limit held the clocks of a device down for more than {AT_POWER_LIMIT:.0%} of the timed window.",
+    "Publish the limit with the number: device_conditions.power_cap.",
     everywhere=False,
 )
 SOCKETS = Mark(
@@ -82,12 +112,15 @@ _APPLIES: dict[Mark, Callable[[Document], bool]] = {
     UNCHECKED: lambda document: document["numerics"]["state"] != "passed",
     BUSY: is_disturbed,
     STALLED_RUN: is_stalled,
+    THROTTLED_RUN: is_throttled,
     UNSTEADY: lambda document: document["steadiness"]["steady"] is False,
+    FAR_BELOW_BOUND: is_far_below,
     PRELOADED: lambda document: bool(document.get("environment", {}).get("preloaded")),
+    AT_LIMIT_OF_POWER: is_at_power_limit,
     SOCKETS: lambda document: (document.get("transport") or {}).get("network") == "sockets",
     UNSIGNED: lambda document: _of_image(document).get("file", {}).get("signer") is None,
 }
-MARKS = (*list(_APPLIES)[:6], FEW_REPEATS, *list(_APPLIES)[6:])
+MARKS = (*list(_APPLIES)[:7], FEW_REPEATS, *list(_APPLIES)[7:])
 
 
 def marks_of(documents: Iterable[Document]) -> tuple[Mark, ...]:

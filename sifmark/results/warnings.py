@@ -6,9 +6,16 @@ from typing import Any
 
 from sifmark.results.numbers import format_number
 
+THROTTLED = 0.01  # of the timed window in which heat or hardware held the clocks of a device down
+AT_POWER_LIMIT = 0.1  # of it in which a power limit did, which is how many devices work when they are busy
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
+# Of the bound of a throughput. Figures of published studies lie between 1.3 % and 48 % of it; those below, down to
+# 0.1 %, are of networks that are too small to fill a device: MobileNetV3 on IPUs and an autoencoder (PEARC'22, tables 2
+# and 4).
+FAR_BELOW = 0.01
 DO_NOT_PUBLISH = "Do not publish this number."
+_POWER, _OTHER = "power", "other"  # kinds of limits of clocks
 
 Document = dict[str, Any]
 
@@ -27,6 +34,10 @@ def warnings_of(document: Document) -> Iterator[str]:
     if is_stalled(document):
         stalled = stalled_share(document)
         yield f"outlying steps took {stalled:.0%} of the timed window: something stopped the run. {DO_NOT_PUBLISH}"
+    if is_far_below(document):
+        reached = format_number(100 * float(document["metrics"]["fraction_of_bound"]["value"]))
+        yield f"the throughput is {reached} % of what the devices allow: something else than the devices limits it"
+    yield from throttling(document)
     steadiness = document["steadiness"]
     if steadiness["steady"] is False:
         drift = steadiness["drift"]["value"]
@@ -45,6 +56,29 @@ def disturbances(document: Document) -> Iterator[str]:
         yield f"the hypervisor took {format_number(stolen)} % of the processors' time. {DO_NOT_PUBLISH}"
 
 
+def throttling(document: Document) -> Iterator[str]:
+    """Yield what held the clocks of devices down in the timed window."""
+    for limit, share in _longest_limits(document).items():
+        kind, name = limit
+        if kind != _POWER and share > THROTTLED:
+            yield f"{name} held the clocks of a device down for {share:.0%} of the timed window. {DO_NOT_PUBLISH}"
+        elif kind == _POWER and share > AT_POWER_LIMIT:
+            yield (
+                f"a power limit ({name}) held the clocks of a device down for {share:.0%} of the timed window: publish "
+                "device_conditions.power_cap with this number"
+            )
+
+
+def is_throttled(document: Document) -> bool:
+    """Return whether heat or hardware held the clocks of a device down, so that its numbers are not for publication."""
+    return any(kind != _POWER and share > THROTTLED for (kind, _), share in _longest_limits(document).items())
+
+
+def is_at_power_limit(document: Document) -> bool:
+    """Return whether a power limit held the clocks of a device down for much of the timed window."""
+    return any(kind == _POWER and share > AT_POWER_LIMIT for (kind, _), share in _longest_limits(document).items())
+
+
 def stalled_share(document: Document) -> float:
     """Return the fraction of the timed window in steps that took far longer than the others."""
     outliers = document["steadiness"]["outliers"]
@@ -56,6 +90,12 @@ def is_stalled(document: Document) -> bool:
     return stalled_share(document) > STALLED
 
 
+def is_far_below(document: Document) -> bool:
+    """Return whether the throughput is so far below its bound that something else than the devices limits it."""
+    fraction = document["metrics"].get("fraction_of_bound")  # older results have none
+    return bool(fraction) and fraction["value"] is not None and fraction["value"] < FAR_BELOW
+
+
 def is_disturbed(document: Document) -> bool:
     """Return whether other work on the host disturbed the run, so that its numbers are not for publication."""
     return any(text.endswith(DO_NOT_PUBLISH) for text in disturbances(document))
@@ -65,6 +105,20 @@ def duration(document: Document) -> float:
     """Return how long the run took in seconds."""
     started, finished = (datetime.fromisoformat(document[name]) for name in ("started", "finished"))
     return (finished - started).total_seconds()
+
+
+def _longest_limits(document: Document) -> dict[tuple[str, str], float]:
+    """Return for which fraction of the timed window each limit acted on the device where it did so for longest, by kind
+    and name. Limits that do not make a device slower than it is made to be are left out."""
+    mean, steps = document["metrics"].get("step_time_mean", {}).get("value"), document["steps"]
+    window = (mean or 0.0) * (steps["count"] - steps["untimed"])
+    shares: dict[tuple[str, str], float] = {}
+    for device in document["power"].get("devices", ()) if window else ():
+        for limit in device.get("load", {}).get("limits") or ():
+            if limit["kind"] != _OTHER:
+                key = limit["kind"], limit["name"]
+                shares[key] = max(shares.get(key, 0.0), min(1.0, limit["duration"]["value"] / window))
+    return shares
 
 
 def _loaded_first(document: Document) -> list[str]:

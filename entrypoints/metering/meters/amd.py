@@ -9,13 +9,25 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import sys
+import time
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Mapping, Sequence, TypeVar
+from typing import Any, Callable, Iterable, Mapping, Sequence, TypeVar
 
 from entrypoints.metering.kernel_files import host_pid
-from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
+from entrypoints.metering.meter import (
+    HARDWARE,
+    HEAT,
+    POWER,
+    UNKNOWN,
+    MeterError,
+    MeterFacts,
+    Reading,
+    State,
+    first_found,
+)
 from entrypoints.system.facts import fact
 
 # ROCm's module is here, on no Python path; an installed one comes first. ROCM_PATH may be the host's.
@@ -32,6 +44,7 @@ except (ImportError, OSError, KeyError, AttributeError):
 
 MEASURES = ("cuda",)
 T = TypeVar("T")
+V = TypeVar("V", bool, float)
 VISIBLE = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 UPDATE_PERIOD = 0.1  # s; the driver's power is an average over milliseconds, its counter changes every millisecond
 MICRO = 1e-6
@@ -51,6 +64,25 @@ THROTTLERS = {
     **dict(enumerate(("TEMP_LIQUID0", "TEMP_LIQUID1", "VRHOT0", "VRHOT1", "PROCHOT_CPU", "PROCHOT_GFX"), 42)),
     **dict(enumerate(("PPM", "FIT"), 56)),
 }
+THROTTLED = "throttled"  # all that ROCm 7 says of them
+KIND = re.compile("[A-Z]+")  # of a throttler: its name without its number
+KINDS = {
+    **dict.fromkeys(("PPT", "SPL", "FPPT", "SPPT", "TDC", "EDC", "APCC", "PPM"), POWER),
+    **dict.fromkeys(("TEMP", "VRHOT", "PROCHOT"), HEAT),
+    "FIT": HARDWARE,
+}
+# What limited the clocks of MI300 and later: fields with the number of cycles of the controller in which it did, of
+# those in `accumulation_counter`. The call for violations has the same, but waits for 0.1 s.
+RESIDENCIES = {
+    "ppt_pwr": ("ppt_residency_acc", POWER),
+    "prochot_thrm": ("prochot_residency_acc", HEAT),
+    "socket_thrm": ("socket_thm_residency_acc", HEAT),
+    "vr_thrm": ("vr_thm_residency_acc", HEAT),
+    "hbm_thrm": ("hbm_thm_residency_acc", HEAT),
+}
+LIMITS = {**KINDS, **{name: kind for name, (_, kind) in RESIDENCIES.items()}, THROTTLED: UNKNOWN}
+WATCH_PERIOD = 0.1  # s
+NO_TRAFFIC = "amdsmi counts the traffic on the bus in a unit that it does not document"
 VIOLATIONS = ("prochot_thrm", "ppt_pwr", "socket_thrm", "vr_thrm", "hbm_thrm")  # the same on MI300 and later
 # The second die of a module shows no power and no energy: the first one shows the module's. HPE has another name for
 # MI250X.
@@ -58,10 +90,11 @@ TWO_DIES = ("MI250", "MI200 (MCM)")
 
 
 class Amd:
-    """One module, through whichever library is there."""
+    """One module, through whichever library is there. Energy is read of its first die, states of all `dies`."""
 
-    def __init__(self, library: AmdSmi | RocmSmi, handle: Any, name: str) -> None:
+    def __init__(self, library: AmdSmi | RocmSmi, handle: Any, name: str, dies: Sequence[Any] = ()) -> None:
         self.library, self.handle = library, handle
+        self.controllers = [Controller(library, die) for die in dies or (handle,) if isinstance(library, AmdSmi)]
         first = self.read_whole()
         if not (first.watts or first.joules):
             raise MeterError(f"{name} reports neither energy nor power")
@@ -76,6 +109,9 @@ class Amd:
             has_counter=bool(first.joules),
             counter_ranges=(None,) if first.joules else (),
             simulated=library.simulated,
+            limits=LIMITS,
+            watch_period=WATCH_PERIOD if self.controllers else None,
+            why_no_traffic=NO_TRAFFIC,
         )
 
     def read_whole(self) -> Reading:
@@ -89,6 +125,52 @@ class Amd:
         if bool(reading.watts) != self.facts.has_power or bool(reading.joules) != self.facts.has_counter:
             raise MeterError("the GPU reported more or fewer values than before")
         return reading
+
+    def watch(self) -> tuple[State]:
+        """Return the state of the module: of its dies the slowest clock, and what limits any of them."""
+        states = [controller.state() for controller in self.controllers]
+        return (
+            State(
+                clock=min((state.clock for state in states if state.clock is not None), default=None),
+                memory_clock=min((state.memory_clock for state in states if state.memory_clock), default=None),
+                limiting=_of_any(state.limiting for state in states),
+                limited=_of_any(state.limited for state in states),
+            ),
+        )
+
+
+class Controller:
+    """The power controller of a die."""
+
+    def __init__(self, library: AmdSmi, die: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self.library, self.die, self.clock = library, die, clock
+        self.limited = dict.fromkeys(RESIDENCIES, 0.0)
+        self.last: Mapping[str, Any] = {}
+        self.at = clock()
+
+    def state(self) -> State:
+        """Return the state of the die."""
+        metrics = self.library.metrics(self.die)
+        clocks = [clock for clock in metrics.get("current_gfxclks") or () if _number_or_none(clock)]
+        limited = self.limited_so_far(metrics)
+        return State(
+            clock=min(clocks, default=_number_or_none(metrics.get("current_gfxclk"))),
+            memory_clock=_number_or_none(metrics.get("current_uclk")),
+            limiting=_limiting(metrics.get("indep_throttle_status", NOT_THERE)),
+            limited=limited,
+        )
+
+    def limited_so_far(self, metrics: Mapping[str, Any]) -> Mapping[str, float]:
+        """Return for how many s each limit held the clocks down since the first call: its share of the controller's
+        cycles, as time passed."""
+        now, last = self.clock(), self.last
+        cycles = _gain(last, metrics, "accumulation_counter")
+        for name, (field, _) in RESIDENCIES.items():
+            gain = _gain(last, metrics, field)
+            if cycles and gain is not None:
+                self.limited[name] += min(1.0, gain / cycles) * (now - self.at)
+        self.last, self.at = metrics, now
+        return {name: self.limited[name] for name, (field, _) in RESIDENCIES.items() if _is_count(metrics.get(field))}
 
 
 class AmdSmi:
@@ -126,6 +208,11 @@ class AmdSmi:
         """Return the partition mode; None if the GPU is not divided."""
         mode = _answer(lambda: amdsmi.amdsmi_get_gpu_compute_partition(handle), WHOLE)
         return None if mode == WHOLE else str(mode)
+
+    def metrics(self, handle: Any) -> Mapping[str, Any]:
+        """Return the table of the power controller; an empty one if it is not reported."""
+        table: Mapping[str, Any] = _answer(lambda: amdsmi.amdsmi_get_gpu_metrics_info(handle), {})
+        return table
 
     def watts(self, handle: Any) -> float | None:
         """Return the power of the socket in W; None if it is not reported."""
@@ -265,6 +352,37 @@ def _throttling(handle: Any, metrics: Mapping[str, Any]) -> str | None:
     return ", ".join(name for name, active in states.items() if active is True or active == 1) or "none"
 
 
+def _limiting(status: Any) -> Mapping[str, bool]:
+    """Return whether each kind of throttler limits the clocks, by `indep_throttle_status`; nothing if it is none."""
+    if isinstance(status, bool):
+        return {THROTTLED: status}
+    if not _is_count(status) or status >= 2**64 - 1:
+        return {}
+    active = {KIND.match(name)[0] for place, name in THROTTLERS.items() if status >> place & 1}  # type: ignore[index]
+    return {kind: kind in active for kind in KINDS}
+
+
+def _of_any(dies: Iterable[Mapping[str, V]]) -> Mapping[str, V]:
+    """Return the largest value of each name on any die."""
+    largest: dict[str, V] = {}
+    for values in dies:
+        for name, value in values.items():
+            largest[name] = max(value, largest.get(name, value))
+    return largest
+
+
+def _gain(before: Mapping[str, Any], after: Mapping[str, Any], field: str) -> int | None:
+    """Return by how much a count rose; None if it was not reported, or began again."""
+    first, second = before.get(field), after.get(field)
+    if first is None or second is None or not (_is_count(first) and _is_count(second)):
+        return None
+    return int(second - first) if second >= first else None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def _find(make: type[AmdSmi] | type[RocmSmi], place: str | None, number: int) -> Amd:
     return _translated(lambda: _opened(make(), place, number))
 
@@ -282,19 +400,30 @@ def _opened(library: AmdSmi | RocmSmi, place: str | None, number: int) -> Amd:
     chosen = _chosen(library, handles, place, number)
     if not any(module in library.market_name(chosen) for module in TWO_DIES):
         return Amd(library, chosen, f"{library.address(chosen)}{library.shared(chosen)}")
-    first = _first_die(library, handles, chosen)
-    return Amd(library, first, f"{library.address(first)} with the other die of its module")
+    dies = _dies(library, handles, chosen)
+    names = [library.address(die) for die in dies]
+    whole = f"{' and '.join(names)}, the dies of a module"
+    return Amd(library, dies[0], whole if len(names) > 1 else f"{names[0]} with the other die of its module", dies)
 
 
-def _first_die(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -> Any:
-    """Return the die that reports the module's power and energy. Raises MeterError if a scheduler hides it from this
-    job: the libraries leave out hidden dies, and the entry before the second die then belongs to another module."""
-    if library.watts(chosen) or library.joules(chosen):
-        return chosen
+def _dies(library: AmdSmi | RocmSmi, handles: Sequence[Any], chosen: Any) -> Sequence[Any]:
+    """Return the dies of a module, that first which reports its power and energy; only this one if the job may not use
+    the other.
+
+    Raises MeterError if a scheduler hides the first: the libraries leave out hidden dies, and the entry before the
+    second die then belongs to another module.
+    """
     at, on_host = list(handles).index(chosen), len(list(PCI.glob("*:*:*.*")))
-    if len(handles) != on_host or at % 2 == 0:
-        raise MeterError(f"{library.address(chosen)} is the second die of a module, whose first one is hidden here")
-    return handles[at - 1]
+    whole = len(handles) == on_host  # then modules have an even number and the next
+    if whole and len(handles) % 2 == 0:
+        return sorted(handles[at - at % 2 : at - at % 2 + 2], key=lambda die: not _reports(library, die))
+    if _reports(library, chosen):
+        return [chosen]
+    raise MeterError(f"{library.address(chosen)} is the second die of a module, whose first one is hidden here")
+
+
+def _reports(library: AmdSmi | RocmSmi, die: Any) -> bool:
+    return bool(library.watts(die) or library.joules(die))
 
 
 def _chosen(library: AmdSmi | RocmSmi, handles: Sequence[Any], place: str | None, number: int = 0) -> Any:

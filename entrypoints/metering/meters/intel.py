@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from entrypoints.metering.kernel_files import KernelFile, kernel_text
-from entrypoints.metering.meter import MeterError, MeterFacts, Reading, first_found
+from entrypoints.metering.meter import (
+    HEAT,
+    POWER,
+    UNKNOWN,
+    MeterError,
+    MeterFacts,
+    Reading,
+    State,
+    first_found,
+)
 from entrypoints.system.facts import fact
 
 MEASURES = ("xpu",)
@@ -28,6 +37,12 @@ ANY = re.compile(r"|(\*|level_zero):(\*|gpu|0)", re.IGNORECASE)  # values that k
 NAME_IT = "and a card has the meter: name the card, --meter intel:NUMBER"
 OF_BOARD, OF_TILE = "energy1_input", "i915_gt"  # a file of xe, and the prefix of a tile's folder with i915
 UPDATE_PERIOD = 0.1  # s; not documented
+# Parts of the names that both drivers give to reasons: pl1, pl2, pl4 and psys are limits of power, tdc and iccmax of
+# current.
+KINDS = {"therm": HEAT, "prochot": HEAT, "ratl": HEAT, "pl": POWER, "psys": POWER, "tdc": POWER, "iccmax": POWER}
+STATUS = "status"  # of the file with 1 if any reason limits the clock
+WATCH_PERIOD = 0.1  # s
+NO_TRAFFIC = "neither the kernel nor this Level Zero counts the traffic on the bus"
 MICRO, MILLI = 1e-6, 1e-3
 Handle = ctypes.c_void_p
 
@@ -65,14 +80,15 @@ FILES = {
 
 
 class Intel:
-    """One card's energy counter."""
+    """One card: its energy counter, its clock and what limits it, and the traffic on its bus if that is counted."""
 
-    def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile, scope: str) -> None:
+    def __init__(self, source: str, name: str, counter: SysmanCounter | KernelFile, card: int) -> None:
         counter.number()  # fails at once if it cannot be read
-        self.counter = counter
+        self.counter, self.card = counter, card
+        self.bus = counter.bus if isinstance(counter, SysmanCounter) and counter.bus.bytes() else None
         self.facts = MeterFacts(
             source=source,
-            scope=scope,
+            scope=scope(card),
             devices=(name,),
             update_period=UPDATE_PERIOD,
             averaging=None,
@@ -81,11 +97,23 @@ class Intel:
             has_counter=True,
             counter_ranges=(None,),  # 64 bits, into which the driver accumulates the 32 of the hardware
             simulated=False,
+            limits=_limits(card),
+            watch_period=WATCH_PERIOD,
+            traffic_method=None if self.bus is None else "counter",
+            why_no_traffic=NO_TRAFFIC if self.bus is None else None,
         )
 
     def read(self) -> Reading:
         """Return the energy since the driver was loaded."""
         return Reading((), [self.counter.number() * MICRO])
+
+    def watch(self) -> tuple[State]:
+        """Return the clock of the tile that computes, or of the card's first, what limits it, and the traffic."""
+        received, sent = (self.bus and self.bus.bytes()) or (None, None)
+        if not self.facts.limits:  # of a card that the kernel does not show, such as in a container without its files
+            return (State(received=received, sent=sent),)
+        limiting = {reason: active for reason, active in _limiting(self.card).items() if reason != STATUS}
+        return (State(_of_tile("clock", self.card), limiting=limiting, received=received, sent=sent),)
 
 
 class EnergyCounter(ctypes.Structure):
@@ -94,11 +122,36 @@ class EnergyCounter(ctypes.Structure):
     _fields_ = (("energy", ctypes.c_uint64), ("timestamp", ctypes.c_uint64))  # both in millionths: J, s
 
 
+class BusStatistics(ctypes.Structure):
+    """zes_pci_stats_t. The last two of its fields are the link's speed."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in ("timestamp", "replays", "packets", "received", "sent")),
+        *(("generation", ctypes.c_int32), ("lanes", ctypes.c_int32), ("bandwidth", ctypes.c_int64)),
+    )
+
+
+class SysmanBus:
+    """The bus of a card."""
+
+    def __init__(self, library: Any, card: Handle) -> None:
+        self.library, self.card = library, card
+
+    def bytes(self) -> tuple[float, float] | None:
+        """Return the bytes to and from the card; None if they are not counted, as with most drivers."""
+        if not hasattr(self.library, "zesDevicePciGetStats"):
+            return None
+        statistics = BusStatistics()
+        failed = self.library.zesDevicePciGetStats(self.card, ctypes.byref(statistics))
+        counted = not failed and statistics.received + statistics.sent > 0  # a driver without them may leave zeros
+        return (float(statistics.received), float(statistics.sent)) if counted else None
+
+
 class SysmanCounter:
     """The power domain of a card."""
 
-    def __init__(self, library: Any, domain: Handle) -> None:
-        self.library, self.domain = library, domain
+    def __init__(self, library: Any, domain: Handle, bus: SysmanBus) -> None:
+        self.library, self.domain, self.bus = library, domain, bus
 
     def number(self) -> int:
         """Return the energy in microjoules. Raises MeterError."""
@@ -114,8 +167,8 @@ def find(place: str | None, number: int = 0) -> Intel:
     card = int(place) if place is not None else visible(number)
     return first_found(
         {
-            "level_zero": lambda: Intel("level_zero", *by_sysman(card), scope(card)),
-            "drm_hwmon": lambda: Intel("drm_hwmon", *by_hwmon(card), scope(card)),
+            "level_zero": lambda: Intel("level_zero", *by_sysman(card), card),
+            "drm_hwmon": lambda: Intel("drm_hwmon", *by_hwmon(card), card),
         }
     )
 
@@ -169,7 +222,7 @@ def by_sysman(number: int) -> tuple[str, SysmanCounter]:
         raise MeterError(f"there is no card {number}: {len(cards)} are visible")
     domain = Handle()
     require(library.zesDeviceGetCardPowerDomain(cards[number], ctypes.byref(domain)), "zesDeviceGetCardPowerDomain")
-    return f"card {number}", SysmanCounter(library, domain)
+    return f"card {number}", SysmanCounter(library, domain, SysmanBus(library, cards[number]))
 
 
 def listed(call: Any, *of: Handle) -> Sequence[Handle]:
@@ -244,19 +297,36 @@ def _of_card(kind: str, unit: float) -> float | None:
     return None if path is None else int(kernel_text(path)) * unit
 
 
-def _of_tile(kind: str) -> int | None:
-    return next((int(kernel_text(path)) for path in _tile_files(kind)), None)
+def _of_tile(kind: str, card: int | None = None) -> int | None:
+    return next((int(kernel_text(path)) for path in _tile_files(kind, card)), None)
 
 
 def _throttling() -> str | None:
-    reasons = {path: path.name.partition("reason_")[2] for path in _tile_files("held_down")}
-    active = [reason for path, reason in reasons.items() if reason != "status" and kernel_text(path) == "1"]
-    return ", ".join(active) or "none" if reasons else None
+    limiting = _limiting(visible(0))
+    active = [reason for reason, limits in limiting.items() if limits and reason != STATUS]
+    return ", ".join(active) or "none" if limiting else None
 
 
-def _tile_files(kind: str) -> list[Path]:
+def _limiting(card: int) -> Mapping[str, bool]:
+    """Return whether each reason limits the clock of a card, and any one."""
+    reasons = {path: path.name.partition("reason_")[2] or STATUS for path in _tile_files("held_down", card)}
+    return {reason: kernel_text(path) == "1" for path, reason in reasons.items()}
+
+
+def _limits(card: int) -> Mapping[str, str]:
+    try:
+        return {reason: _kind(reason) for reason in _limiting(card)}
+    except MeterError:
+        return {}
+
+
+def _kind(reason: str) -> str:
+    return next((kind for part, kind in KINDS.items() if part in reason), UNKNOWN)
+
+
+def _tile_files(kind: str, card: int | None = None) -> list[Path]:
     """Return the files of a kind for the tile that computes, sorted by name."""
-    folder, files = monitored(visible(0))
+    folder, files = monitored(visible(0) if card is None else card)
     tile = os.environ.get(MASK, "0").split(",")[0].partition(".")[2] or "0"
     return sorted((folder / "device").glob(f"{getattr(files, kind).format(tile=tile)}{'*' * (kind == 'held_down')}"))
 

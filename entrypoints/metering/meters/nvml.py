@@ -7,13 +7,24 @@ https://docs.nvidia.com/deploy/nvml-api/group__nvmlDeviceQueries.html.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
+import time
 from pathlib import Path
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterable, Iterator, Mapping
 
 from entrypoints.metering.kernel_files import host_pid
-from entrypoints.metering.meter import MeterError, MeterFacts, Reading
+from entrypoints.metering.meter import (
+    HARDWARE,
+    HEAT,
+    OTHER,
+    POWER,
+    MeterError,
+    MeterFacts,
+    Reading,
+    State,
+)
 from entrypoints.system.facts import MIB, fact
 
 try:
@@ -35,6 +46,27 @@ THROTTLING = {  # bits of the reasons that throttle clocks; idling and requested
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
+LIMITS = {
+    "software power cap": POWER,
+    "board limit": POWER,
+    "software thermal slowdown": HEAT,
+    "hardware thermal slowdown": HEAT,
+    "hardware slowdown": HARDWARE,
+    "hardware power brake": HARDWARE,
+    "sync boost": OTHER,
+}
+# Fields with the ns in which a policy held the clocks down (NVML_FI_DEV_PERF_POLICY_POWER and on), by what that is
+# called among THROTTLING. The policies have the same numbers from 0 on. What hardware does has fields too, but their
+# numbers differ between drivers: for those samples count.
+POLICIES = {74: "software power cap", 75: "software thermal slowdown", 76: "sync boost", 77: "board limit"}
+SENT, RECEIVED = 197, 198  # NVML_FI_DEV_PCIE_COUNT_TX_BYTES, ..._RX_BYTES: bytes; since driver 565
+DIRECTIONS = {SENT: 0, RECEIVED: 1}  # the same of nvmlDeviceGetPcieThroughput
+OF_32_BITS, RANGE = 1, 2.0**32  # NVML_VALUE_TYPE_UNSIGNED_INT, at which such a counter starts again
+LANE = (0.25e9, 0.5e9, 0.985e9, 1.97e9, 3.94e9, 7.56e9, 15.1e9)  # bytes/s of a lane of PCIe, by generation from 1 on
+WATCH_PERIOD = 0.1  # s; the driver advances its counters of time in such steps
+NANO = 1e-9
+KILOBYTE = 1000.0
+UNCOUNTED = "the driver does not count the traffic on the bus"
 UNKNOWN_STATE = 32
 
 
@@ -60,7 +92,15 @@ class Nvml:
             has_counter=counts,
             counter_ranges=(None,) if counts else (),
             simulated=bool(getattr(pynvml, "SIMULATED", False)),
+            limits=LIMITS,
+            watch_period=WATCH_PERIOD,
         )
+        self.bus = _bus(handle)
+        if self.bus is not None:
+            period = min(WATCH_PERIOD, self.bus.longest_gap / 2)
+            self.facts = self.facts._replace(watch_period=period, traffic_method=self.bus.method)
+        else:
+            self.facts = self.facts._replace(why_no_traffic=UNCOUNTED)
 
     def read(self) -> Reading:
         """Return the power, and the energy since the driver was loaded."""
@@ -73,6 +113,99 @@ class Nvml:
         if milliwatts is None:
             raise MeterError("the GPU no longer reports its power")
         return float(milliwatts * MILLI)
+
+    def watch(self) -> tuple[State]:
+        """Return clocks, what limits them, for how long it did, and the traffic on the bus."""
+        reasons = _supported_answer(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self.handle)
+        received, sent = (None, None) if self.bus is None else self.bus.bytes()
+        return (
+            State(
+                clock=_supported_answer(pynvml.nvmlDeviceGetClockInfo, self.handle, pynvml.NVML_CLOCK_SM),
+                memory_clock=_supported_answer(pynvml.nvmlDeviceGetClockInfo, self.handle, pynvml.NVML_CLOCK_MEM),
+                limiting={} if reasons is None else {name: bool(reasons & bit) for bit, name in THROTTLING.items()},
+                limited=_limited(self.handle),
+                received=received,
+                sent=sent,
+            ),
+        )
+
+
+class BusCounters:
+    """The bytes that crossed the bus. Some drivers count in 32 bits: then it must be read before 4 GiB have passed."""
+
+    method = "counter"
+
+    def __init__(self, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self.handle, self.clock = handle, clock
+        self.total = {RECEIVED: 0.0, SENT: 0.0}
+        self.last: Mapping[int, float] = {}
+        self.at = clock()
+        wraps = any(kind == OF_32_BITS for _, kind in _fields(handle, self.total).values())
+        self.longest_gap = RANGE / _link(handle) if wraps else math.inf
+
+    def bytes(self) -> tuple[float, float]:
+        """Return the bytes to and from the GPU since the first call; 0 again where some may have been missed."""
+        values, now = _fields(self.handle, self.total), self.clock()
+        if len(values) < len(self.total):
+            raise MeterError("the GPU no longer counts the traffic on its bus")
+        for field, (value, kind) in values.items():
+            gain = value - self.last.get(field, value)
+            self.total[field] += gain + (RANGE if gain < 0 and kind == OF_32_BITS else 0.0)
+        if self.last and now - self.at > self.longest_gap:
+            self.total = dict.fromkeys(self.total, 0.0)
+        self.last, self.at = {field: value for field, (value, _) in values.items()}, now
+        return self.total[RECEIVED], self.total[SENT]
+
+
+class BusRates:
+    """The same by the rates over the last 20 ms, for which each call waits: a sample of a fifth of the time."""
+
+    method, longest_gap = "samples", math.inf
+
+    def __init__(self, handle: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        self.handle, self.clock = handle, clock
+        self.total = {RECEIVED: 0.0, SENT: 0.0}
+        self.at = clock()
+
+    def bytes(self) -> tuple[float, float]:
+        """Return the bytes to and from the GPU since this began."""
+        rates = {
+            field: pynvml.nvmlDeviceGetPcieThroughput(self.handle, direction) * KILOBYTE
+            for field, direction in DIRECTIONS.items()
+        }
+        now = self.clock()
+        for field, rate in rates.items():
+            self.total[field] += rate * (now - self.at)
+        self.at = now
+        return self.total[RECEIVED], self.total[SENT]
+
+
+def _bus(handle: Any) -> BusCounters | BusRates | None:
+    """Return what counts the traffic on the bus; None if nothing does."""
+    if len(_fields(handle, DIRECTIONS)) == len(DIRECTIONS):
+        return BusCounters(handle)
+    rate = _supported_answer(pynvml.nvmlDeviceGetPcieThroughput, handle, DIRECTIONS[SENT])
+    return None if rate is None else BusRates(handle)
+
+
+def _link(handle: Any) -> float:
+    """Return the most bytes that the bus moves in a second, one way; those of the newest if it does not say."""
+    generation = _supported_answer(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle) or len(LANE)
+    lanes = _supported_answer(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle) or 16
+    return LANE[min(int(generation), len(LANE)) - 1] * float(lanes)
+
+
+def _limited(handle: Any) -> Mapping[str, float]:
+    """Return the s in which each policy held the clocks down, by the name of what it follows."""
+    counted = {POLICIES[field]: value * NANO for field, (value, _) in _fields(handle, POLICIES).items()}
+    if counted:
+        return counted
+    first = min(POLICIES)
+    asked = {
+        name: _supported_answer(pynvml.nvmlDeviceGetViolationStatus, handle, field - first)
+        for field, name in POLICIES.items()
+    }
+    return {name: status.violationTime * NANO for name, status in asked.items() if status is not None}
 
 
 def find(place: str | None, number: int = 0) -> Nvml:
@@ -111,6 +244,19 @@ def conditions(identifier: str | None) -> Mapping[str, Any]:
             "other_processes": (lambda: _others(pynvml.nvmlDeviceGetComputeRunningProcesses(handle)), None),
         }
         return {name: fact(_explained(ask), unit) for name, (ask, unit) in asked.items()}
+
+
+def properties() -> tuple[str, float, tuple[int, int] | None]:
+    """Return name, memory in MiB and CUDA's compute capability of the first GPU, or MIG instance, that CUDA may use.
+
+    Raises MeterError.
+    """
+    with _library():
+        handle = _visible(0)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(handle).total / MIB
+        capability = _supported_answer(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+        name = _text(pynvml.nvmlDeviceGetName(handle))
+        return name, float(memory), (int(capability[0]), int(capability[1])) if capability else None
 
 
 def why_no_gpu(built_for: str | None) -> str | None:
@@ -225,10 +371,19 @@ def _divided(handle: Any) -> bool:
 
 def _instant_power(handle: Any) -> int | None:
     """Return instant power in mW; None if driver or GPU do not report it."""
-    values = _supported_answer(pynvml.nvmlDeviceGetFieldValues, handle, [POWER_INSTANT])
-    if not values or values[0].nvmlReturn != pynvml.NVML_SUCCESS:
-        return None
-    return int(values[0].value.uiVal)
+    value = _fields(handle, [POWER_INSTANT]).get(POWER_INSTANT)
+    return None if value is None else int(value[0])
+
+
+def _fields(handle: Any, numbers: Iterable[int]) -> Mapping[int, tuple[float, int]]:
+    """Return the values of the fields that the GPU reports, each with the number of its type."""
+    asked = list(numbers)
+    values = _supported_answer(pynvml.nvmlDeviceGetFieldValues, handle, asked) or ()
+    return {
+        number: (value.value.uiVal if value.valueType == OF_32_BITS else value.value.ullVal, value.valueType)
+        for number, value in zip(asked, values)
+        if value.nvmlReturn == pynvml.NVML_SUCCESS
+    }
 
 
 def _supported_answer(ask: Callable[..., Any], *arguments: Any) -> Any:

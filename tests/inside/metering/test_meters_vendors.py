@@ -294,7 +294,7 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
     for number in range(4):
         (tmp_path / f"0000:{number:02x}:00.0").touch()
     meter = amd.find(None)
-    assert meter.facts.devices == ("0000:02:00.0 with the other die of its module",)
+    assert meter.facts.devices == ("0000:02:00.0 and 0000:03:00.0, the dies of a module",)
     assert meter.read().watts == [90.0]
 
 
@@ -303,8 +303,14 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
     [
         ((MI250, SECOND_DIE), 4, "1", None),  # of two modules one die each: nobody can tell
         ((SECOND_DIE, MI250), 4, "0", None),
-        ((SECOND_DIE, MI250), 4, "1", "0000:01:00.0"),  # the first die of its module, wherever it stands
-        ((MI250, SECOND_DIE), 2, "1", "0000:00:00.0"),
+        (
+            (SECOND_DIE, MI250),
+            4,
+            "1",
+            "0000:01:00.0 with the other die of its module",
+        ),  # the first die of its module, wherever it stands
+        ((MI250, SECOND_DIE), 2, "1", "0000:00:00.0 and 0000:01:00.0, the dies of a module"),
+        ((SECOND_DIE, MI250), 2, "0", "0000:01:00.0 and 0000:00:00.0, the dies of a module"),
     ],
 )
 def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, device):
@@ -318,7 +324,7 @@ def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_p
         with pytest.raises(MeterError, match="second die of a module, whose first one is hidden"):
             amd.find(None)
     else:
-        assert amd.find(None).facts.devices == (f"{device} with the other die of its module",)
+        assert amd.find(None).facts.devices == (device,)
 
 
 @pytest.mark.parametrize(("mode", "said"), [("CPX", " with all its partitions"), ("SPX", ""), ("N/A", "")])

@@ -9,7 +9,7 @@ import pytest
 from metered import recorded
 
 from entrypoints.contract import cards
-from entrypoints.contract.messages import Data, Ended, Message, Phase, Scheduled, Skipped, Step
+from entrypoints.contract.messages import Data, Ended, Generated, Message, Phase, Scheduled, Skipped, Step
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
 from entrypoints.planning.arguments import parse
@@ -43,7 +43,7 @@ RUN = fold(
     [
         DeviceConditions({"driver": {"value": "550.1"}, "clock": {"value": 1410, "unit": "MHz"}}, None),
         *MESSAGES,
-        Usage(100.0, 200.0, 300.0),
+        Usage(100.0, 200.0, 300.0, 60.0),
         DeviceConditions({"clock": {"value": 1095, "unit": "MHz"}}, None),
     ],
     "images",
@@ -86,6 +86,7 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("peak_process_memory", 12.5, "MiB"),
         ("peak_allocated_memory", 100.0, "MiB"),
         ("peak_reserved_memory", 200.0, "MiB"),
+        ("peak_allocated_memory_of_window", 60.0, "MiB"),
         ("host_device_traffic", 300.0, "MiB"),
         ("achieved_flops", 3.2e12, "FLOP/s"),
         ("utilisation", 3.2 / 624, "1"),
@@ -102,6 +103,25 @@ def test_values(name, value, unit):
     metric = result.every_metric()[name](RUN)
     assert metric.value == pytest.approx(value, rel=1e-9)
     assert (metric.unit, metric.reason) == (unit, None)
+
+
+TEXTS: list[Message] = [
+    Phase("steady", 112.0),
+    # Each batch waits 0.5 s, its prompts take 1.5 s, and seven more tokens of each of 4 texts 0.5 s each.
+    *[Step(5.5, 0.5, 4, 0, None, None, None, 32, 0, Generated(256, 1.5, [0.5] * 7)) for _ in range(2)],
+]
+
+
+def test_the_energy_of_decoding_is_without_that_of_prompts():
+    """Prompts take 700 W, and tokens after them 100 W."""
+    power = recorded(26.0, watts=lambda at: 700.0 if (at - 112.0) % 5.5 < 2.0 else 100.0, began=99.0, period=0.01)
+    run = fold(TEXTS, "sequences", "inference", power=power)
+    assert metrics.tokens_per_watt_hour(run).value == pytest.approx(64 * 3600 / 3500, rel=0.01)
+    assert metrics.decode_tokens_per_watt_hour(run).value == pytest.approx(56 * 3600 / 700, rel=0.02)
+    slow = recorded(26.0, watts=lambda at: 100.0, began=99.0, period=0.5)
+    reason = metrics.decode_tokens_per_watt_hour(fold(TEXTS, "sequences", "inference", power=slow)).reason
+    assert "the window of 3.5 s is shorter than 20 periods of 0.5 s" in str(reason)
+    assert metrics.decode_tokens_per_watt_hour(RUN).reason == metrics.NOT_GENERATED
 
 
 def test_training_time_is_of_training_and_counts_the_steps_until_a_failure():
@@ -157,6 +177,8 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("time_to_first_token_p50", "time_to_first_token_p99"),
         *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
         *("peak_bandwidth", "peak_flops", "small_message_latency", "utilisation_of_measured_peak"),
+        *("throughput_bound", "fraction_of_bound"),
+        *("peak_allocated_memory_of_window", "throttled_fraction", "core_clock", "decode_tokens_per_watt_hour"),
     }
 
 

@@ -23,10 +23,18 @@ from sifmark.core import paths
 from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
+from sifmark.report.marks import marks_of_result
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse
 from sifmark.results.summary import summary
-from sifmark.results.warnings import is_disturbed, is_stalled, warnings_of
+from sifmark.results.warnings import (
+    is_at_power_limit,
+    is_disturbed,
+    is_stalled,
+    is_throttled,
+    throttling,
+    warnings_of,
+)
 
 NAME = "result-1.1"
 WHOLE = json.dumps(documents.valid()).encode()
@@ -397,6 +405,37 @@ def test_warnings_of_other_work_on_the_host(delay: Any, threads: int, stolen: An
     assert fast_validator(NAME).is_valid(document)
     assert list(warnings_of(document)) == texts
     assert is_disturbed(document) is (BUSY_HOST in texts or STOLEN in texts)
+
+
+_HELD = "held the clocks of a device down for"
+HOT = f"hardware thermal slowdown {_HELD} 5% of the timed window. Do not publish this number."
+THROTTLED = f"throttled {_HELD} 100% of the timed window. Do not publish this number."
+CAPPED = (
+    "a power limit (PPT) held the clocks of a device down for 80% of the timed window: publish "
+    "device_conditions.power_cap with this number"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "share", "texts"),
+    [
+        ("hardware thermal slowdown", "heat", 0.05, [HOT]),
+        ("hardware thermal slowdown", "heat", 0.005, []),
+        ("PPT", "power", 0.8, [CAPPED]),
+        ("PPT", "power", 0.09, []),
+        ("sync boost", "other", 1.0, []),
+        ("throttled", "unknown", 1.0, [THROTTLED]),
+    ],
+)
+def test_warnings_of_clocks_that_were_held_down(name: str, kind: str, share: float, texts: list[str]) -> None:
+    document = documents.under_load(name, kind, share)
+    assert fast_validator(NAME).is_valid(document)
+    assert list(throttling(document)) == texts
+    assert set(texts) <= set(warnings_of(document))
+    assert is_throttled(document) is (bool(texts) and kind != "power")
+    assert is_at_power_limit(document) is (bool(texts) and kind == "power")
+    marks = {mark.symbol for mark in marks_of_result(document)}
+    assert (("H" in marks), ("W" in marks)) == (is_throttled(document), is_at_power_limit(document))
 
 
 def test_a_summary_warns_of_a_run_that_was_stopped() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 
-from entrypoints.metering.meter import MeterError, MeterFacts, Reading
+from entrypoints.metering.meter import HEAT, POWER, MeterError, MeterFacts, Reading, State
 
 MEASURES = ()
 
@@ -34,10 +34,23 @@ class Double:
         has_counter=False,
         counter_ranges=(),
         simulated=True,
+        limits={"cap": POWER, "heat": HEAT},
+        watch_period=0.01,
+        traffic_method="counter",
     )
 
     def __init__(self, fault):
-        self.fault, self.readings = fault, 0
+        self.fault, self.readings, self.watched = fault, 0, 0
+        self.began = time.monotonic()
+
+    def watch(self):
+        """Its clock falls in every 20th reading because of its power limit, and of 16 s it is too hot for one."""
+        self.watched += 1
+        capped, passed = self.watched % 20 == 0, time.monotonic() - self.began
+        state = State(
+            1000.0 if capped else 1500.0, 800.0, {"cap": capped}, {"heat": passed / 256}, passed * 2e6, passed
+        )
+        return [state, state._replace(limiting={"cap": False}, clock=1400.0)]
 
     def read(self):
         self.readings += 1
