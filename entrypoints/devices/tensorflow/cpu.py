@@ -41,12 +41,12 @@ def open_session(
     model: Objective,
     rule: Rule,
     _: str,
-    compiled: bool = False,
+    compiled: str | None = None,
     partition: BatchPartition | None = None,
     group: Group | None = None,
 ) -> CpuSession:
     """Return a session that takes over `model`."""
-    return CpuSession(model, rule, compiled, partition, group)
+    return CpuSession(model, rule, bool(compiled), partition, group)
 
 
 class CpuSession(HostSession, TensorFlowSession):

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import tensorflow as tf
 
-from entrypoints.contract.session import Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
+from entrypoints.contract.session import (
+    Batch,
+    BatchPartition,
+    DeviceConditions,
+    DeviceFacts,
+    Rule,
+    SamplerRule,
+    Usage,
+)
+from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.selection import require_precision
 from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.devices.tensorflow.strategies.group import Group
 from entrypoints.metering.meters import amd, nvml
 from entrypoints.system.facts import MIB
+from entrypoints.workloads.tensorflow import lstm
 from entrypoints.workloads.tensorflow.build import Objective
+from entrypoints.workloads.tensorflow.layers import Convolution, compute_in
 
 AMPERE = (8, 0)  # compute capability: the first with TF32
 AMD = tf.test.is_built_with_rocm()
 DIES_OF_A_MODULE = ("MI250", "MI200")  # TensorFlow sees each of the two dies of a module
 HARDWARE = "/device:GPU:0"
+# TensorFlow 2.6 has no LSTM of cuDNN in bf16, 2.21 has one; the version between them that brought it is not known.
+HALF = "bf16"
 
 
 def libraries() -> dict[str, str | None]:
@@ -52,8 +65,34 @@ def details() -> Mapping[str, Any]:
 
 
 def precisions(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the supported precisions. Half precision would need Keras layers, which the networks do not use."""
-    return ("fp32", "tf32") if not AMD and description.get("compute_capability", (0, 0)) >= AMPERE else ("fp32",)
+    """Return the supported precisions. On AMD's, what TensorFlow computes in half precision is not known."""
+    newer = not AMD and description.get("compute_capability", (0, 0)) >= AMPERE
+    half = (HALF,) if tf.bfloat16.name in types_of("CudnnRNN") else ()
+    return ("fp32", "tf32", *half) if newer else ("fp32",)
+
+
+def types_of(operation: str) -> Sequence[str]:
+    """Return the names of the types that an operation of this TensorFlow takes as `T`."""
+    from tensorflow.python.framework import op_def_registry
+
+    attributes = op_def_registry.get(operation).attr
+    return [tf.as_dtype(kind).name for each in attributes if each.name == "T" for kind in each.allowed_values.list.type]
+
+
+def adapt(model: Objective, precision: str, compiled: bool) -> str:
+    """Let the layers of a model use what GPUs have, and return what that is. XLA takes no operation of cuDNN."""
+    library = None if compiled else lstm.MIOPEN if AMD else lstm.CUDNN
+    used = {}
+    for layer in model.submodules:
+        if isinstance(layer, Convolution) and layer.groups > 1:
+            layer.groups_together = used["groups convolved together"] = True
+        elif isinstance(layer, lstm.Lstm) and library:
+            layer.library = library
+            used[f"LSTM by {'MIOpen' if AMD else 'cuDNN'}"] = True
+    if precision == HALF:
+        compute_in(model, tf.bfloat16)
+        used["layers in bf16, weights in fp32"] = True
+    return "".join(f", {what}" for what in used)
 
 
 def free_mib() -> float | None:
@@ -64,19 +103,24 @@ def free_mib() -> float | None:
 def open_session(
     model: Objective,
     rule: Rule,
-    _: str,
-    compiled: bool = False,
+    precision: str,
+    compiled: str | None = None,
     partition: BatchPartition | None = None,
     group: Group | None = None,
 ) -> GpuSession:
-    """Return a session that takes over `model`."""
+    """Return a session that takes over `model`. Raises RunError (`unsupported`) for a sampler in half precision."""
+    if precision == HALF and isinstance(rule, SamplerRule):
+        raise RunError("unsupported", f"--precision {HALF}: chains are sampled in single precision in TensorFlow")
     name = str(details().get("device_name", "unknown"))
     mode = amd.partition() if AMD else None
     die = AMD and (mode or any(module in name for module in DIES_OF_A_MODULE))
     name += f" ({mode})" if mode else ""  # the vendor's peaks are for whole GPUs
-    vendor, how = "AMD" if AMD else "NVIDIA", f"{execution(compiled)}; the host waits for each call"
+    vendor = "AMD" if AMD else "NVIDIA"
+    by_xla = bool(compiled)
+    how = f"{execution(by_xla)}{adapt(model, precision, by_xla)}; the host waits for each call"
+    how += f" of {partition.device_iterations} updates" if partition and partition.device_iterations > 1 else ""
     facts = DeviceFacts("cuda", vendor, name, 1, "die" if die else "package", None, 1, 1, how, False)
-    return GpuSession(model, rule, compiled, facts, HARDWARE, partition, group)
+    return GpuSession(model, rule, by_xla, facts, HARDWARE, partition, group)
 
 
 class GpuSession(TensorFlowSession):
@@ -95,6 +139,7 @@ class GpuSession(TensorFlowSession):
         self.facts, self.hardware = facts, hardware
         self.memory = hardware.rpartition("device:")[2]
         tf.config.experimental.reset_memory_stats(self.memory)
+        self.peaks: list[float] = []  # MiB, until the timed window and in it
         super().__init__(model, rule, compiled, partition, group)
 
     def to_device(self, batch: Batch) -> Batch:
@@ -119,9 +164,19 @@ class GpuSession(TensorFlowSession):
         return result
 
     def usage(self) -> Usage:
-        """Return the peak of TensorFlow's allocator."""
-        peak = tf.config.experimental.get_memory_info(self.memory)["peak"]
-        return Usage(peak / MIB, "TensorFlow does not report reserved memory", "TensorFlow does not count transfers")
+        """Return the peaks of TensorFlow's allocator."""
+        peaks = [*self.peaks, self.current_peak()]
+        uncounted = "TensorFlow does not report reserved memory", "TensorFlow does not count transfers"
+        return Usage(max(peaks), *uncounted, peaks[1] if len(peaks) > 1 else "the timed window did not begin")
+
+    def edge_of_window(self) -> None:
+        """Count peaks anew."""
+        self.peaks.append(self.current_peak())
+        tf.config.experimental.reset_memory_stats(self.memory)
+
+    def current_peak(self) -> float:
+        """Return the most MiB that were allocated at one time since the last restart."""
+        return float(tf.config.experimental.get_memory_info(self.memory)["peak"] / MIB)
 
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the vendor's management library reports."""

@@ -28,6 +28,7 @@ from entrypoints.contract.session import (
     Rule,
     Usage,
 )
+from entrypoints.devices import executables
 from entrypoints.devices.selection import require_precision
 from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.metering.meters import gcipuinfo
@@ -35,6 +36,7 @@ from entrypoints.workloads.tensorflow.build import Objective
 
 PRECISIONS = ("fp32",)  # as for TensorFlow's networks on every device
 MODEL = "--use_ipu_model"  # as in the tests without hardware of https://github.com/graphcore/examples
+CACHE = "--executable_cache_path"
 SHORT = "memory_allocation"  # in Poplar's error for a model that is too large
 
 
@@ -81,7 +83,7 @@ def free_mib() -> float | None:
 
 
 def open_session(
-    model: Objective, rule: Rule, _: str, compiled: bool = False, __: BatchPartition | None = None
+    model: Objective, rule: Rule, _: str, compiled: str | None = None, __: BatchPartition | None = None
 ) -> IpuSession:
     """Return a session that takes over `model`.
 
@@ -111,7 +113,7 @@ class IpuSession(TensorFlowSession):
             memory_mib=None,
             ranks=1,
             replicas=1,
-            execution=f"{execution(False)} compiled by Poplar under IPUStrategy",
+            execution=f"{execution(False)} compiled by Poplar under IPUStrategy{kept_executables()}",
             simulated=on_ipu_model() or bool(getattr(ipu, "SIMULATED", False)),
         )
 
@@ -143,6 +145,13 @@ class IpuSession(TensorFlowSession):
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the SDK's library reports."""
         return DeviceConditions(dict(gcipuinfo.conditions()), None)
+
+
+def kept_executables() -> str:
+    """Return in words whether executables are kept, and were there before; empty if they are not kept."""
+    words = os.environ.get("TF_POPLAR_FLAGS", "").split()
+    folders = [value for name, _, value in (word.partition("=") for word in words) if name == CACHE]
+    return f", {executables.described(CACHE, folders[-1])}" if folders else ""
 
 
 def to_int32(tensor: Any) -> Any:

@@ -42,6 +42,7 @@ class Objective(tf.Module):
     ) -> tuple[Tensors, tf.Tensor | None]:
         """Return the output, and the mean loss over the batch if targets are given."""
         output = self.network(*(inputs if isinstance(inputs, tuple) else (inputs,)), training=training)
+        output = tf.nest.map_structure(lambda part: tf.cast(part, tf.float32), output)  # as losses want it
         return output, None if targets is None or self.loss is None else self.loss(output, targets)
 
 

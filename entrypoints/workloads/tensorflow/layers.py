@@ -23,8 +23,20 @@ TO_PYTORCH = {1: (0,), 2: (0, 1), 4: (3, 2, 0, 1)}
 FROM_PYTORCH = {1: (0,), 2: (0, 1), 4: (2, 3, 1, 0)}
 
 
-class Convolution(tf.Module):
+class Layer(tf.Module):
+    """A layer that computes in `dtype`, and whose weights are in single precision."""
+
+    dtype = tf.float32
+
+    def cast(self, tensor: Any) -> tf.Tensor:
+        """Return an input or a weight in the precision of the layer."""
+        return tf.cast(tensor, self.dtype)
+
+
+class Convolution(Layer):
     """A convolution with PyTorch's padding, grouped or not."""
+
+    groups_together = False  # whether the device convolves all groups in one operation
 
     def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None, stride: int, padding: int, groups: int = 1) -> None:
         super().__init__()
@@ -35,14 +47,15 @@ class Convolution(tf.Module):
 
     def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(N, H, W, channels in) -> (N, H / stride, W / stride, channels out)."""
-        # Group by group: TensorFlow has no gradient of grouped convolutions on the CPU.
-        parts = zip(tf.split(x, self.groups, axis=-1), tf.split(self.weight, self.groups, axis=-1))
+        # Else group by group: TensorFlow has no gradient of grouped convolutions on the CPU.
+        operations = 1 if self.groups_together else self.groups
+        parts = zip(*(tf.split(self.cast(each), operations, axis=-1) for each in (x, self.weight)))
         done = [tf.nn.conv2d(part, weight, self.stride, self.padding) for part, weight in parts]
         y = tf.concat(done, axis=-1) if len(done) > 1 else done[0]
-        return y if self.bias is None else tf.nn.bias_add(y, self.bias)
+        return y if self.bias is None else tf.nn.bias_add(y, self.cast(self.bias))
 
 
-class TransposedConvolution(tf.Module):
+class TransposedConvolution(Layer):
     """A transposed convolution without padding or bias, whose inputs do not overlap in the output."""
 
     def __init__(self, weight: tf.Tensor, stride: int) -> None:
@@ -55,10 +68,10 @@ class TransposedConvolution(tf.Module):
         size, _, channels_out, _ = self.weight.shape
         samples, *extent, _ = x.shape
         shape = [samples, *((length - 1) * self.stride + size for length in extent), channels_out]
-        return tf.nn.conv2d_transpose(x, self.weight, shape, self.stride, padding="VALID")
+        return tf.nn.conv2d_transpose(self.cast(x), self.cast(self.weight), shape, self.stride, padding="VALID")
 
 
-class BatchNormalisation(tf.Module):
+class BatchNormalisation(Layer):
     """Batch normalisation: by the batch in training, otherwise by running means.
 
     `momentum` is the weight of the newest batch, whose variance is counted with N - 1, as in PyTorch.
@@ -74,7 +87,7 @@ class BatchNormalisation(tf.Module):
     def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         """(N, H, W, C) -> the same shape."""
         done = tf.raw_ops.FusedBatchNormV3(
-            x=x,
+            x=self.cast(x),
             scale=self.weight,
             offset=self.bias,
             mean=[] if training else self.running_mean,
@@ -88,7 +101,7 @@ class BatchNormalisation(tf.Module):
         return done.y
 
 
-class LayerNormalisation(tf.Module):
+class LayerNormalisation(Layer):
     """Layer normalisation (Ba et al., arXiv:1607.06450); scale 1 and shift 0 at the start."""
 
     def __init__(self, width: int, epsilon: float) -> None:
@@ -98,12 +111,13 @@ class LayerNormalisation(tf.Module):
 
     def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(..., width) -> the same shape."""
+        x = tf.cast(x, tf.float32)  # sums of many squares
         centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
-        return centred * tf.math.rsqrt(variance + self.epsilon) * self.weight + self.bias
+        return self.cast(centred * tf.math.rsqrt(variance + self.epsilon) * self.weight + self.bias)
 
 
-class Linear(tf.Module):
+class Linear(Layer):
     """A linear layer, with a bias or without."""
 
     def __init__(self, weight: tf.Tensor, bias: tf.Tensor | None) -> None:
@@ -114,12 +128,13 @@ class Linear(tf.Module):
     def __call__(self, x: tf.Tensor, _: bool) -> tf.Tensor:
         """(..., inputs) -> (..., outputs)."""
         outputs, inputs = self.weight.shape
-        y = tf.matmul(tf.reshape(x, [-1, inputs]), self.weight, transpose_b=True)  # a batched product is slower
-        y = y if self.bias is None else tf.nn.bias_add(y, self.bias)
+        rows = tf.reshape(self.cast(x), [-1, inputs])  # a batched product is slower
+        y = tf.matmul(rows, self.cast(self.weight), transpose_b=True)
+        y = y if self.bias is None else tf.nn.bias_add(y, self.cast(self.bias))
         return tf.reshape(y, tf.concat([tf.shape(x)[:-1], [outputs]], 0))
 
 
-class Embedding(tf.Module):
+class Embedding(Layer):
     """A vector for each number from 0 on; zeros at the start."""
 
     def __init__(self, count: int, width: int) -> None:
@@ -128,7 +143,7 @@ class Embedding(tf.Module):
 
     def __call__(self, numbers: tf.Tensor, _: bool) -> tf.Tensor:
         """Any shape -> that shape and the width."""
-        return tf.gather(self.weight, numbers)
+        return self.cast(tf.gather(self.weight, numbers))
 
 
 class Dropout(tf.Module):
@@ -180,6 +195,13 @@ class Chain(tf.Module):
         for layer in self:
             x = layer(x, training)
         return x
+
+
+def compute_in(module: tf.Module, dtype: tf.DType) -> None:
+    """Let all layers of a module compute in a precision."""
+    for layer in module.submodules:
+        if isinstance(layer, Layer):
+            layer.dtype = dtype
 
 
 def variables(module: tf.Module) -> Iterator[tuple[str, tf.Variable]]:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from entrypoints.contract.cards import Card, pictures, reconstructs
 from entrypoints.contract.group import ALONE, Place
-from entrypoints.contract.session import Batch
+from entrypoints.contract.session import Batch, Normalisation
 from entrypoints.data.generated import formula, raw_images, synthetic
 from entrypoints.data.images import decoding
 from entrypoints.data.images.records import Records
@@ -61,9 +61,10 @@ def formula_batch(card: Card, batch_size: int) -> Batch:
 
 
 def from_arrays(arrays: synthetic.SyntheticBatch) -> Batch:
-    """Return generated arrays as a batch: images as in `as_batch`, anything else unchanged."""
+    """Return generated arrays as a batch: images (N, C, H, W) as (N, H, W, C), anything else unchanged."""
     if isinstance(arrays.inputs, np.ndarray) and arrays.inputs.ndim == 4:
-        return as_batch(arrays.inputs, arrays.targets)
+        inputs = np.ascontiguousarray(arrays.inputs.transpose(0, 2, 3, 1))
+        return as_batch(inputs, inputs if arrays.targets is arrays.inputs else arrays.targets)
     return Batch(tensors(arrays.inputs), tensors(arrays.targets), tokens=arrays.tokens, padding=arrays.padding)
 
 
@@ -81,8 +82,8 @@ def tensors(arrays: synthetic.Arrays) -> Any:
 
 
 def as_batch(inputs: np.ndarray, targets: synthetic.Arrays | None, skipped: Sequence[str] = ()) -> Batch:
-    """Return images (N, C, H, W) and targets, which may be the images, as tensors, images as (N, H, W, C)."""
-    tensor = tensors(np.ascontiguousarray(inputs.transpose(0, 2, 3, 1)))
+    """Return images (N, H, W, C) and targets, which may be the images, as tensors."""
+    tensor = tensors(inputs)
     if targets is not None:
         targets = tensor if targets is inputs else tensors(targets)
     return Batch(tensor, targets, tuple(skipped))
@@ -117,14 +118,14 @@ def record_batches(
 def evaluation_batches(card: Card, source: Source, batch_size: int, workers: int) -> Iterator[Batch]:
     """Return all samples once, in order, cut as for inference. A batch without readable samples has no inputs."""
     source.share()
-    own_targets, reader = reconstructs(card.problem), Reader(source, card, "inference", seed=0)
+    reader = Reader(source, card, "inference", seed=0)
 
     def of_records(records: Sequence[Record]) -> Batch:
         read = ((record, _sample(card, "inference", 0, record)) for record in records)
-        return _batch_of([sample or Sample(None, 0, (record.name,)) for record, sample in read], own_targets)
+        return _batch_of([sample or Sample(None, 0, (record.name,)) for record, sample in read], card)
 
     def of_samples(start: int) -> Batch:
-        return _batch_of(list(reader.each(reader.order(0), 0, start, batch_size)), own_targets)
+        return _batch_of(list(reader.each(reader.order(0), 0, start, batch_size)), card)
 
     makes: Iterator[Make]
     if isinstance(source, Records):
@@ -145,7 +146,8 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Make]
     raw = raw_images.photographs(rule, batch_size, seed)
 
     def make() -> Batch:
-        return as_batch(np.stack([decoding.pixels(image, rule, "inference", random) for image in raw]), None)
+        cut = np.stack([decoding.pixels(image, rule, "inference", random) for image in raw])
+        return as_batch(decoding.normalised(cut, Normalisation.of(rule)), None)
 
     return itertools.repeat(make)
 
@@ -161,12 +163,11 @@ def source_requests(card: Card, source: Source, batch_size: int, seed: int) -> I
 def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int, place: Place = ALONE) -> Iterator[Make]:
     """Yield what makes each batch of a rank, endlessly: of each global batch its part."""
     source.share()
-    reader, own_targets = Reader(source, card, task, seed), reconstructs(card.problem)
-    whole = batch_size * place.world
+    reader, whole = Reader(source, card, task, seed), batch_size * place.world
 
     def make(order: Sequence[int], epoch: int, start: int) -> Batch:
         samples = list(reader.samples(order, epoch, start, batch_size))
-        return require_readable(_batch_of(samples, own_targets), f"no image of {source.path} can be read")
+        return require_readable(_batch_of(samples, card), f"no image of {source.path} can be read")
 
     for epoch in itertools.count():
         order = reader.order(epoch)
@@ -174,12 +175,14 @@ def _batches(card: Card, task: str, source: Source, batch_size: int, seed: int, 
             yield functools.partial(make, order, epoch, start + place.rank * batch_size)
 
 
-def _batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
-    """Return the readable samples as one batch of tensors, without inputs if there are none."""
-    inputs, targets, skipped, seconds = stack(samples, own_targets)
-    if inputs is None:
+def _batch_of(samples: Sequence[Sample], card: Card) -> Batch:
+    """Return the readable samples as one batch of tensors, normalised, without inputs if there are none."""
+    own_targets = reconstructs(card.problem)
+    pixels, labels, skipped, seconds = stack(samples, own_targets)
+    if pixels is None:
         return Batch(None, None, skipped)
-    return as_batch(inputs, targets, skipped)._replace(decode_seconds=seconds)
+    inputs = decoding.normalised(pixels, Normalisation.of(card.problem["input"]))
+    return as_batch(inputs, inputs if own_targets else labels, skipped)._replace(decode_seconds=seconds)
 
 
 def _ahead(batches: Iterator[Make], workers: int) -> Iterator[Batch]:
@@ -257,7 +260,7 @@ def _of_records(card: Card, task: str, seed: int, records: Sequence[Record]) -> 
         readable = sample or readable
         complete.append(readable or Sample(None, 0))
     complete[-1] = complete[-1]._replace(skipped=skipped)
-    batch = _batch_of(complete[::-1], reconstructs(card.problem))
+    batch = _batch_of(complete[::-1], card)
     return require_readable(batch, f"no record can be read: {', '.join(skipped[:3])}")
 
 

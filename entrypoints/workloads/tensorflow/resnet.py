@@ -71,7 +71,7 @@ class ResNet(tf.Module):
         x = tf.nn.max_pool2d(x, 3, 2, "VALID")  # (N, 56, 56, 64)
         for index in range(self.stages):
             x = getattr(self, f"layer{index + 1}")(x, training)  # at last (N, 7, 7, 2048)
-        return self.fc(tf.reduce_mean(x, axis=(1, 2)), training)
+        return self.fc(tf.reduce_mean(tf.cast(x, tf.float32), axis=(1, 2)), training)
 
 
 def network(model: Mapping[str, Any]) -> tf.Module:

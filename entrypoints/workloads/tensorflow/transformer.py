@@ -86,8 +86,9 @@ class SelfAttention(tf.Module):
         """(N, heads, T, size) each -> the same shape."""
         scores = tf.matmul(query / math.sqrt(self.size), key, transpose_b=True)  # (N, heads, T, T)
         if attention_mask is not None:
-            scores += attention_mask
-        return tf.matmul(self.dropout(tf.nn.softmax(scores), training), value)
+            scores += tf.cast(attention_mask, scores.dtype)
+        shares = tf.cast(tf.nn.softmax(tf.cast(scores, tf.float32)), value.dtype)
+        return tf.matmul(self.dropout(shares, training), value)
 
 
 def rotate(x: tf.Tensor, first: tf.Tensor | int = 0) -> tf.Tensor:
@@ -99,7 +100,7 @@ def rotate(x: tf.Tensor, first: tf.Tensor | int = 0) -> tf.Tensor:
     rates = BASE ** (-tf.range(half, dtype=tf.float32) / half)
     positions = tf.cast(tf.range(first, first + tf.shape(x)[2]), tf.float32)
     angles = positions[:, None] * rates  # (T, size / 2)
-    cosine, sine = tf.cos(angles), tf.sin(angles)
+    cosine, sine = (tf.cast(function(angles), x.dtype) for function in (tf.cos, tf.sin))
     first, second = x[..., :half], x[..., half:]
     return tf.concat([first * cosine - second * sine, second * cosine + first * sine], -1)
 
@@ -154,7 +155,7 @@ class InputEmbedding(tf.Module):
         """(N, T) each -> (N, T, width). The first token is at position `first`."""
         x = self.tokens(tokens, training)
         if self.places is not None:
-            x += self.places.weight[first : first + tf.shape(tokens)[1]]
+            x += tf.cast(self.places.weight[first : first + tf.shape(tokens)[1]], x.dtype)
         if self.segments is not None:
             x += self.segments(segments, training)
         if self.normalisation is not None:
@@ -200,7 +201,7 @@ class Transformer(tf.Module):
     def begin(self, tokens: tf.Tensor) -> GenerationState:
         """Return the state after a text (N, T) and its likeliest next token."""
         attention = next(iter(self.blocks)).attention
-        empty = tf.zeros([tf.shape(tokens)[0], attention.heads, 0, attention.size])
+        empty = tf.zeros([tf.shape(tokens)[0], attention.heads, 0, attention.size], attention.project.dtype)
         return self.append(tokens, self.mask(tokens), [KVCache(empty, empty) for _ in self.blocks])
 
     def follow(self, text: GenerationState) -> GenerationState:

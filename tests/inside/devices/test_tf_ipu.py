@@ -142,6 +142,16 @@ def test_it_learns_what_the_cpu_learns(ipu, workload):
     ours.close()
 
 
+def test_executables_of_an_earlier_run_are_told(ipu, monkeypatch, tmp_path):
+    """Then nothing may be compiled, so that compile times are not alike."""
+    monkeypatch.setenv("TF_POPLAR_FLAGS", f"--executable_cache_path={tmp_path}")
+    assert ipu.kept_executables() == ", --executable_cache_path is set, no executables in it"
+    (tmp_path / "a.poplar_exec").write_bytes(b"")
+    assert ipu.kept_executables() == ", --executable_cache_path is set, some executables in it"
+    monkeypatch.delenv("TF_POPLAR_FLAGS")
+    assert ipu.kept_executables() == ""
+
+
 def test_a_model_of_an_ipu_is_no_ipu(ipu, monkeypatch):
     monkeypatch.setattr(ipu.ipu, "SIMULATED", False)
     monkeypatch.setattr(ipu.gcipuinfo, "gcipuinfo", Inventory([[{"clock": "1850MHz"}]]))

@@ -89,7 +89,8 @@ def probed(workload):
         compile=False,
         memory_limit_mib=None,
         gradient_accumulation=1,
-        activation_checkpointing=False,
+        recomputed_by_framework=False,
+        staged=lambda partition, _: partition,
         offload=False,
     )
     probe.run(CARDS[workload], configuration, cpu, build, loader, messages.append)

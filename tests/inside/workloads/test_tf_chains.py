@@ -41,7 +41,8 @@ def judged():
         compile=False,
         memory_limit_mib=None,
         gradient_accumulation=1,
-        activation_checkpointing=False,
+        recomputed_by_framework=False,
+        staged=lambda partition, _: partition,
         offload=False,
     )
     probe.run(CARD, configuration, cpu, build, loader, messages.append)

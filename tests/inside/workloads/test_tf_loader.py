@@ -13,6 +13,7 @@ np = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
 from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Normalisation  # noqa: E402
 from entrypoints.contract.statuses import RunError, UsageError  # noqa: E402
 from entrypoints.data.images import decoding, records  # noqa: E402
 from entrypoints.data.images.folder import Folder  # noqa: E402
@@ -75,7 +76,7 @@ def cut(content, card=CARD):
     pixels = decoding.pixels(
         decoding.decode(io.BytesIO(content)), card.problem["input"], "inference", np.random.default_rng()
     )
-    return pixels.transpose(1, 2, 0)
+    return decoding.normalised(pixels, Normalisation.of(card.problem["input"]))
 
 
 def test_shapes_types_and_labels(photos):

@@ -71,6 +71,7 @@ class TensorFlowSession(SynchronousSession):
     ) -> None:
         self.model, self.compiled = model, compiled
         self.accumulation = partition.accumulation if partition else 1  # micro-batches per update
+        self.iterations = partition.device_iterations if partition else 1  # updates in a call
         self.group = group if isinstance(rule, OptimizerRule) and group and group.strategy else None
         self.asking = (tf.constant(True),) if self.shows_steps else ()  # whether a step has to show its gradients
         self.samples: int | None = None  # that passed through the network in the first step
@@ -78,7 +79,7 @@ class TensorFlowSession(SynchronousSession):
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
         self.sampler = sampler(model.network, rule, compiled) if isinstance(rule, SamplerRule) else None
-        parts: Sequence[Callable[..., Any]] = (self._step, self._forward, self._evaluate)
+        parts: Sequence[Callable[..., Any]] = (self._steps, self._forward, self._evaluate)
         self.step, self.forward, self.evaluation = map(self._graph, parts)
         if self.group:
             self._join(self.group)
@@ -107,7 +108,7 @@ class TensorFlowSession(SynchronousSession):
         return result
 
     def train(self, batch: Batch) -> StepReport:
-        """Do forward, backward and update."""
+        """Do forward, backward and update, for each iteration of a call; the loss is the mean of all of them."""
         if self.optimizer is None:
             self.optimizer = optimizer(self.model, self.rule)
         batch = self.to_device(batch)
@@ -115,7 +116,7 @@ class TensorFlowSession(SynchronousSession):
         if shown and self.samples is None:
             self.samples, self.used = int(shown[0]), shown[1].numpy().tolist()
             self.asking = (tf.constant(False),)
-        return StepReport(samples=batch.samples, updates=1, loss=lambda: float(loss))
+        return StepReport(samples=batch.samples, updates=self.iterations, loss=lambda: float(loss))
 
     def infer(self, batch: Batch) -> StepReport:
         """Do a forward pass with the running means."""
@@ -183,6 +184,31 @@ class TensorFlowSession(SynchronousSession):
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters, named and laid out as in PyTorch."""
         return weights(self.model)
+
+    def _steps(self, inputs: Tensors, targets: Tensors, *asking: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        """Return what a step returns; of several, the mean loss, all samples, and what the first one shows.
+
+        The device does them one after the other, by one graph, while the host waits.
+        """
+        if self.iterations == 1:
+            return self._step(inputs, targets, *asking)
+        batches = tf.nest.map_structure(self._by_iteration, (inputs, targets))
+
+        def step(number: tf.Tensor, loss: tf.Tensor, *shown: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            batch = tf.nest.map_structure(lambda tensor: tensor[number], batches)
+            asked = [wanted & tf.equal(number, 0) for wanted in asking]
+            losses, *parts = self._step(*batch, *asked)
+            return (number + 1, loss + losses, *(sum_ + part for sum_, part in zip(shown, parts)))
+
+        shown = (tf.constant(0), tf.zeros(len(list(units(self.model.network))))) if asking else ()
+        first = (tf.constant(0), tf.constant(0.0), *shown)
+        _, loss, *shown = tf.while_loop(lambda number, *_: number < self.iterations, step, first, parallel_iterations=1)
+        return (loss / self.iterations, *shown)
+
+    def _by_iteration(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Return a tensor (iterations * N, ...) as (iterations, N, ...)."""
+        samples, *others = tensor.shape
+        return tf.reshape(tensor, [self.iterations, samples // self.iterations, *others])
 
     def _step(self, inputs: Tensors, targets: Tensors, *asking: tf.Tensor) -> tuple[tf.Tensor, ...]:
         """Return the loss, and what is shown of a step, if it is `asking`: whether gradients are wanted this time."""
