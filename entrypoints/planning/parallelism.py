@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Mapping
 
 from entrypoints.contract.cards import Card
 from entrypoints.contract.choices import DDP, FSDP, OFFLOADED, PARTED, PIPELINED, RANKED, STAGED, TENSOR, ZERO
@@ -10,13 +11,33 @@ from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
 
+SEVERAL_PER_CALL = (("pytorch", "ipu"), ("tensorflow", "cuda"))  # where one call does several updates
+
 
 def ranks(options: Options, device: str) -> int:
     """Return the processes of a run: one for each part of each replica; IPUs are those of one process."""
     return 1 if device == "ipu" else options.replicas * options.stages
 
 
-def partition(options: Options, batch_size: int, device: str, usual: int | None) -> BatchPartition:
+def with_defaults(options: Options, defaults: Mapping[str, Any], framework: str, device: str) -> Options:
+    """Return the options, with the card's `defaults` of what only IPUs have, by PopTorch.
+
+    Memory proportions of each stage are those of as many stages.
+    """
+    chosen: dict[str, Any] = {"device_iterations": options.device_iterations or 1}
+    if (framework, device) == ("pytorch", "ipu") and not options.smoke:
+        training, whole = options.task == "training", options.find_max_batch
+        usual = defaults.get("device_iterations", 1) if training and not whole else 1
+        proportions = defaults.get("memory_proportion", ())
+        fits = len(proportions) in (1, options.stages)
+        chosen = {
+            "device_iterations": options.device_iterations or usual,
+            "memory_proportion": options.memory_proportion or (tuple(proportions) if fits else None),
+        }
+    return options._replace(**chosen)
+
+
+def partition(options: Options, batch_size: int, device: str, usual: int | None, card: Card) -> BatchPartition:
     """Return how a batch is divided: by the `usual` micro-batch if that divides it, otherwise as a whole.
 
     Ranks of a pipeline then have a micro-batch for each stage.
@@ -33,14 +54,14 @@ def partition(options: Options, batch_size: int, device: str, usual: int | None)
             f"--batch-size {batch_size}: it is no multiple of {at_once} samples at once times {options.replicas} "
             f"replicas. Give a multiple of {at_once * options.replicas}, or another --micro-batch-size"
         )
-    filling = 2 * options.stages - 1 if trained and device == "ipu" else options.stages  # PopART counts the way back
+    filling = _filling(options, device, card)
     if strategy == PIPELINED and times < filling:
         raise UsageError(
             f"--stages {options.stages}: in {options.task} a pipeline is filled by {filling} micro-batches, and "
             f"--batch-size {batch_size} has {times} for each replica. "
             + ("Give --strategy sharded" if whole else "Give a larger batch, or a smaller --micro-batch-size")
         )
-    accumulation, iterations = (times, options.device_iterations) if trained else (1, times)
+    accumulation, iterations = (times, options.device_iterations or 1) if trained else (1, times)
     partition = BatchPartition(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
     if device == "ipu" and partition.devices & (partition.devices - 1):
         raise UsageError(
@@ -48,6 +69,17 @@ def partition(options: Options, batch_size: int, device: str, usual: int | None)
             "given out in powers of two. Give other numbers"
         )
     return partition
+
+
+def _filling(options: Options, device: str, card: Card) -> int:
+    """Return how many micro-batches fill a pipeline. PopART counts the way back, and a head that is with its embedding.
+
+    The data then come back to the first IPU.
+    """
+    if device != "ipu":
+        return options.stages
+    stages = options.stages + bool(card.problem["model"].get("head", {}).get("tied"))
+    return 2 * stages - 1 if options.task == "training" else stages
 
 
 def _strategy(options: Options, device: str) -> str | None:
@@ -70,21 +102,32 @@ def _strategy(options: Options, device: str) -> str | None:
     return asked or (DDP if replicated and options.task == "training" else None)
 
 
-def recomputed(options: Options, framework: str, device: str) -> bool:
+def recomputed(options: Options, framework: str) -> bool:
     """Return whether activations of blocks are computed again. Raises UsageError where nothing keeps them."""
     if not options.activation_checkpointing:
         return False
     if options.task != "training":
         raise UsageError(f"--activation-checkpointing: {options.task} keeps no activations. Leave it out")
-    if framework != "pytorch" or device == "ipu":
-        raise UsageError("--activation-checkpointing is for PyTorch on CPUs and GPUs. Leave it out")
+    if framework != "pytorch":
+        raise UsageError("--activation-checkpointing is for PyTorch. Leave it out")
     return True
+
+
+def tuned(options: Options, framework: str, device: str) -> bool:
+    """Return whether every kernel is tried. Raises UsageError where that cannot be asked for."""
+    if options.tune_kernels and (framework, device) != ("pytorch", "cuda"):
+        raise UsageError("--tune-kernels is for PyTorch on GPUs of AMD. Leave it out")
+    return options.tune_kernels
 
 
 def offloaded(options: Options, device: str, precision: str) -> bool:
     """Return whether the host keeps what ranks divide. Raises UsageError where it cannot."""
     if not options.offload:
         return False
+    if device == "ipu":
+        if options.task != "training":
+            raise UsageError(f"--offload: {options.task} has no optimizer states. Leave it out")
+        return True
     if options.strategy not in OFFLOADED:
         raise UsageError(f"--offload is for --strategy {', '.join(OFFLOADED)}: choose one of them, or leave it out")
     if device == "cpu":
@@ -96,8 +139,11 @@ def offloaded(options: Options, device: str, precision: str) -> bool:
 
 def require(options: Options, card: Card, framework: str, device: str) -> None:
     """Raise UsageError for a division of the work that the framework, device, task or card does not have."""
-    if (framework, device) != ("pytorch", "ipu") and options.device_iterations > 1:
-        raise UsageError("--device-iterations is for IPUs, by PopTorch. Leave it out")
+    _require_ipu(options, framework, device)
+    if (framework, device) not in SEVERAL_PER_CALL and (options.device_iterations or 1) > 1:
+        raise UsageError("--device-iterations is for IPUs by PopTorch, and for GPUs in TensorFlow. Leave it out")
+    if device != "ipu" and (options.device_iterations or 1) > 1 and options.replicas > 1:
+        raise UsageError("--device-iterations with --replicas: ranks exchange gradients between calls. Leave one out")
     if options.stages > 1 and framework != "pytorch":
         raise UsageError(f"--stages {options.stages}: only PyTorch cuts models here. Leave it out")
     if options.stages > 1 and device != "ipu":
@@ -110,14 +156,39 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
     _require_whole(options, framework, device)
 
 
+def _require_ipu(options: Options, framework: str, device: str) -> None:
+    """Raise UsageError for what only IPUs have, by PopTorch, and what does not fit their stages."""
+    if (framework, device) != ("pytorch", "ipu"):
+        given = {
+            "--memory-proportion": options.memory_proportion,
+            "--io-tiles": options.io_tiles,
+        }
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"{name} is for IPUs, by PopTorch. Leave it out")
+        return
+    if options.memory_proportion and len(options.memory_proportion) not in (1, options.stages):
+        raise UsageError(
+            f"--memory-proportion has {len(options.memory_proportion)} numbers, and --stages is {options.stages}. Give "
+            "one for all stages, or one for each"
+        )
+    if options.io_tiles is None:
+        return
+    if options.io_tiles % 2:
+        raise UsageError(f"--io-tiles {options.io_tiles}: PopTorch takes an even number from 32 to 192")
+    if options.stages > 1 and options.strategy in (None, PIPELINED):
+        raise UsageError("--io-tiles: PopTorch has none in a pipeline. Leave it out, or take --strategy sharded")
+
+
 def _require_whole(options: Options, framework: str, device: str) -> None:
     """Raise UsageError for a division of a batch that a search, requests, a task or a framework does not have."""
-    if options.device_iterations > 1 and options.task != "training":
+    several = (options.device_iterations or 1) > 1
+    if several and options.task != "training":
         raise UsageError(
             f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
         )
     divided = max(options.replicas, ranks(options, device)) > 1
-    if options.find_max_batch and (options.micro_batch_size or options.device_iterations > 1 or divided):
+    if options.find_max_batch and (options.micro_batch_size or several or divided):
         raise UsageError(
             "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size, --replicas or "
             "--device-iterations"

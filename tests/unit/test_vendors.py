@@ -17,7 +17,8 @@ from sifmark.core import paths
 
 POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "support" / "stand_ins" / "poptorch" / "api.json").read_text())
 SDKS = tuple(POPTORCH["torch"])
-IPU, NVML, AMD = "devices/pytorch/ipu.py", "metering/meters/nvml.py", "metering/meters/amd.py"
+IPU, STAGES = "devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"
+NVML, AMD = "metering/meters/nvml.py", "metering/meters/amd.py"
 # What holds an object of PopTorch's in our module, by the expression there.
 OBJECTS = {
     "options": "poptorch.Options",
@@ -166,9 +167,10 @@ def code(file: str) -> str:
     return (paths.ENTRYPOINTS / file).read_text()
 
 
+@pytest.mark.parametrize("file", [IPU, STAGES])
 @pytest.mark.parametrize("sdk", SDKS)
-def test_poptorch_has_what_we_call(sdk: str) -> None:
-    assert problems(code(IPU), {"poptorch": "poptorch", **OBJECTS}, poptorch(sdk)) == []
+def test_poptorch_has_what_we_call(sdk: str, file: str) -> None:
+    assert problems(code(file), {"poptorch": "poptorch", **OBJECTS}, poptorch(sdk)) == []
 
 
 @pytest.mark.parametrize(("file", "module"), [(NVML, "pynvml"), (AMD, "amdsmi")])
@@ -194,8 +196,7 @@ def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
     ],
 )
 def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, said: str | None) -> None:
-    source = code(IPU)
-    assert old in source
+    (source,) = (source for source in map(code, (IPU, STAGES)) if old in source)
     roots = {"poptorch": "poptorch", **OBJECTS}
     texts = problems(source.replace(old, new), roots, poptorch("3.3"))
     assert ([said in text for text in texts] == [True]) if said else texts == []
@@ -210,6 +211,7 @@ C_FUNCTIONS = {
         "zesDriverGet": 2,
         "zesDeviceGet": 3,
         "zesDeviceGetCardPowerDomain": 2,
+        "zesDevicePciGetStats": 2,
         "zesPowerGetEnergyCounter": 2,
     },
     AMD: {

@@ -24,7 +24,7 @@ import contextlib
 import functools
 import os
 import threading
-from typing import Any, Iterator, Mapping
+from typing import Any, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ from entrypoints.contract.session import (
     StepReport,
     Usage,
 )
+from entrypoints.devices import executables
 from entrypoints.devices.host_session import SynchronousSession
 from entrypoints.devices.pytorch.shared.tensors import (
     Nesting,
@@ -55,18 +56,26 @@ from entrypoints.devices.pytorch.shared.tensors import (
     to_host,
 )
 from entrypoints.devices.pytorch.shared.threads import compute_on
+from entrypoints.devices.pytorch.shared.transfer import normalised
+from entrypoints.devices.pytorch.strategies import ipu_stages
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import gcipuinfo
-from entrypoints.workloads.pytorch.build import Objective, stage_boundaries, weights, without_sdpa
+from entrypoints.workloads.pytorch.build import Objective, tied_head, weights, without_sdpa
 from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment variables that ask for a model of an IPU
-# Environment variables that the result records: cached executables, options of PopTorch and of Poplar.
-TELLING = ("POPTORCH_CACHE_DIR", "POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS")
+# Environment variables that the result records: options of PopTorch and of Poplar; and that of kept executables.
+TELLING = ("POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS")
 ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
+CACHE = "POPTORCH_CACHE_DIR"
+PIECE = 128  # tokens of a text whose loss is computed at once, as in Graphcore's GPT-2
+PREFETCHED = 3  # batches that wait on the host, as in Graphcore's networks for images
+RECOMPUTE_ALL = 4  # popart.RecomputationType.RecomputeAll: everything but what is marked as kept
+# Patterns of PopART for a head with the weights of the embedding, as in Graphcore's GPT-2: one layout, one gradient.
+TIED = {"TiedGather": True, "TiedGatherAccumulate": True}
 LOSS_SCALING = 128.0  # in half precision, so that small gradients do not vanish; PopTorch undoes it
 WHOLE_BATCH = BatchPartition(0)  # each batch in one piece
 UNCOUNTED = "PopTorch does not report it"
@@ -122,29 +131,60 @@ def open_session(
 class TrainingStep(nn.Module):
     """A whole training step in PopTorch's form: a module from tensors to the loss, where autograd begins."""
 
-    def __init__(self, objective: Objective, shape: Nesting, single: bool) -> None:
+    def __init__(self, objective: Objective, shape: Nesting, single: bool, overlapped: bool = False) -> None:
         super().__init__()
-        self.objective, self.shape, self.single = objective, shape, single
+        self.objective, self.shape, self.single, self.overlapped = objective, shape, single, overlapped
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Map inputs and targets, one after the other, to a scalar."""
-        inputs, targets = self.shape.nested(tensors)
+        inputs, targets = self.shape.nested(overlapped_inputs(tensors) if self.overlapped else tensors)
         output, _ = self.objective(inputs)
-        output = to_float32(output) if self.single else output
-        return poptorch.identity_loss(self.objective.loss_of(output, targets), reduction="none")
+        loss = poptorch.identity_loss(self.mean_loss(output, targets), reduction="none")
+        return overlapped_output(loss) if self.overlapped else loss
+
+    def mean_loss(self, output: Any, targets: Any) -> torch.Tensor:
+        """Return the mean loss; of many tokens as the sum of that of pieces, so that no copy of all logits is made."""
+        pieces = zip(*(tensor.split(PIECE, 1) for tensor in (output, targets))) if by_token(output, targets) else None
+        if pieces is None:
+            return self.objective.loss_of(to_float32(output) if self.single else output, targets)
+        shares = [self.share_of_loss(piece, expected, output.shape[1]) for piece, expected in pieces]
+        return torch.stack(shares).sum()
+
+    def share_of_loss(self, output: torch.Tensor, targets: torch.Tensor, length: int) -> torch.Tensor:
+        """Return what a piece of texts of `length` tokens adds to the mean loss."""
+        loss = self.objective.loss_of(to_float32(output) if self.single else output, targets)
+        return loss * (output.shape[1] / length)
 
 
 class InferenceStep(nn.Module):
     """The network alone, in PopTorch's form."""
 
-    def __init__(self, objective: Objective, shape: Nesting) -> None:
+    def __init__(self, objective: Objective, shape: Nesting, overlapped: bool = False) -> None:
         super().__init__()
-        self.objective, self.shape = objective, shape
+        self.objective, self.shape, self.overlapped = objective, shape, overlapped
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Map inputs, one after the other, to the output."""
-        inputs, _ = self.shape.nested(tensors)
-        return self.objective(inputs)[0]
+        inputs, _ = self.shape.nested(overlapped_inputs(tensors) if self.overlapped else tensors)
+        output = self.objective(inputs)[0]
+        return overlapped_output(output) if self.overlapped else output
+
+
+def by_token(output: Any, targets: Any) -> bool:
+    """Return whether the loss is a mean over tokens, in texts of more than one piece, whose logits are large."""
+    one_each = isinstance(output, torch.Tensor) and isinstance(targets, torch.Tensor) and output.dim() == 3
+    return one_each and output.shape[:2] == targets.shape and output.shape[1] > PIECE
+
+
+def overlapped_inputs(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return inputs that are sent while the call before is computed."""
+    mode = poptorch.OverlapMode.OverlapDeviceIterationLoop
+    return [poptorch.set_overlap_for_input(tensor, mode) for tensor in tensors]
+
+
+def overlapped_output(output: Any) -> Any:
+    """Return outputs that are fetched while the next ones are computed."""
+    return poptorch.set_overlap_for_output(output, poptorch.OverlapMode.OverlapDeviceIterationLoop)
 
 
 class IpuSession(SynchronousSession):
@@ -175,11 +215,9 @@ class IpuSession(SynchronousSession):
         self.lock = threading.Lock()  # an executor handles one call at a time
         if instances == 1:  # poprun has reserved those of several
             require_ipus(self.partition.devices)
-        mark_stages(self.model, self.partition.stages)
-        how = f"compiled by PopTorch {poptorch.__version__}, {self.partition.strategy or 'one stage'}"
-        how += ", half partials, stochastic rounding in training" if self.half else ""
-        how += f", {instances} instances by popdist" if instances > 1 else ""
-        how += "".join(f", {name} is set" for name in TELLING if name in os.environ)
+        ipu_stages.mark_stages(self.model, self.partition)
+        if self.recomputes:
+            ipu_stages.keep_outputs(self.model)
         self.facts = DeviceFacts(
             kind="ipu",
             vendor="Graphcore",
@@ -189,9 +227,37 @@ class IpuSession(SynchronousSession):
             memory_mib=None,
             ranks=1,
             replicas=self.partition.replicas,
-            execution=how,
+            execution=", ".join(self.execution()),
             simulated=on_ipu_model() or bool(getattr(poptorch, "SIMULATED", False)),
         )
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether activations are computed again in backward: in pipelines PopTorch does that anyway."""
+        return self.partition.memory.recomputed or self.partition.strategy == "pipelined"
+
+    def execution(self) -> Iterator[str]:
+        """Yield how the model is compiled and divided."""
+        partition = self.partition
+        yield f"compiled by PopTorch {poptorch.__version__}"
+        yield partition.strategy or "one stage"
+        if partition.stages > 1 and partition.strategy != "phased" and tied_head(self.model.network) is not None:
+            yield "head and embedding on the first IPU"
+        if self.recomputes:
+            yield "activations recomputed between outputs of blocks in training"
+        if partition.memory.proportions:
+            yield f"available memory proportion {' '.join(map(str, partition.memory.proportions))}"
+        if partition.memory.io_tiles:
+            yield f"{partition.memory.io_tiles} tiles for input and output"
+        if partition.memory.states_off_chip:
+            yield "optimizer states off chip"
+        if self.half:
+            yield "half partials, stochastic rounding in training"
+        if self.instances > 1:
+            yield f"{self.instances} instances by popdist"
+        if CACHE in os.environ:
+            yield executables.described(CACHE, os.environ[CACHE])
+        yield from (f"{name} is set" for name in TELLING if name in os.environ)
 
     def mark(self) -> float:
         """Return the current time (s), after training has the IPUs back: reloading it is no part of the next step."""
@@ -201,7 +267,8 @@ class IpuSession(SynchronousSession):
         return super().mark()
 
     def to_device(self, batch: Batch) -> Batch:
-        """Return the batch in the run's precision. It stays on the host: PopTorch sends it with each call."""
+        """Return the batch, normalised, in the run's precision. It stays on the host: PopTorch sends it with calls."""
+        batch = normalised(batch, torch.contiguous_format)
         return batch._replace(inputs=self.to_precision(batch.inputs))
 
     def train(self, batch: Batch) -> StepReport:
@@ -279,7 +346,8 @@ class IpuSession(SynchronousSession):
     def training_executor(self, batch: Batch) -> Any:
         """Return the executor of training, attached to the IPUs."""
         if self.training is None:
-            step = TrainingStep(self.model, Nesting(batch.inputs, batch.targets), self.half).train()
+            shape, overlapped = Nesting(batch.inputs, batch.targets), bool(self.partition.memory.io_tiles)
+            step = TrainingStep(self.model, shape, self.half, overlapped).train()
             rule = optimizer(step, self.rule, self.half)
             options = self.options(batch.samples, training=True)
             self.training = poptorch.trainingModel(step, options=options, optimizer=rule)
@@ -293,7 +361,8 @@ class IpuSession(SynchronousSession):
             at_once = (partition.micro_batch or batch.samples) * partition.replicas
             largest = max(batch.samples, at_once * partition.accumulation)  # a first batch may lack unreadable samples
             self.samples = -(-largest // at_once) * at_once
-            network = InferenceStep(self.model, Nesting(batch.inputs, None)).eval()
+            overlapped = bool(partition.memory.io_tiles)
+            network = InferenceStep(self.model, Nesting(batch.inputs, None), overlapped).eval()
             self.inference = poptorch.inferenceModel(network, options=self.options(self.samples, training=False))
         with compilation():
             self.attach(self.inference, self.training)
@@ -325,8 +394,31 @@ class IpuSession(SynchronousSession):
             options.Precision.setPartialsType(torch.float16)
             options.Precision.enableStochasticRounding(training)
         if partition.strategy:
-            options.setExecutionStrategy(strategy(partition))
+            options.setExecutionStrategy(ipu_stages.strategy(self.model, partition))
+            if tied_head(self.model.network) is not None:
+                options._Popart.setPatterns(TIED)
+        self.set_memory(options, training)
         return options
+
+    def set_memory(self, options: Any, training: bool) -> None:
+        """Set how much memory operations get, which tiles exchange data, and what is kept or stored elsewhere."""
+        partition, memory = self.partition, self.partition.memory
+        if memory.proportions:
+            ipus = 1 if partition.strategy == "phased" else partition.stages
+            shares = memory.proportions if len(memory.proportions) > 1 else [*memory.proportions] * ipus
+            options.setAvailableMemoryProportion({f"IPU{number}": share for number, share in enumerate(shares)})
+        if memory.io_tiles:
+            options.TensorLocations.numIOTiles(memory.io_tiles)
+            options._Popart.set("defaultPrefetchBufferingDepth", PREFETCHED)
+            if not partition.strategy:  # a pipeline of one stage does not overlap them
+                options.setExecutionStrategy(poptorch.ShardedExecution())
+        if training and memory.states_off_chip:
+            place = poptorch.TensorLocationSettings().useOnChipStorage(False)
+            shared = partition.replicas > 1  # each replica then has a share of them
+            options.TensorLocations.setOptimizerLocation(place.useReplicatedTensorSharding(shared))
+        if training and memory.recomputed and partition.strategy != "pipelined":
+            options._Popart.set("explicitRecomputation", True)
+            options._Popart.set("autoRecomputation", RECOMPUTE_ALL)
 
     def own_options(self) -> Any:
         """Return PopTorch's options with the replicas of this process, alone or as an instance among others."""
@@ -367,35 +459,6 @@ def require_ipus(count: int) -> None:
     """Raise RunError (`no_device`) if there are fewer than `count` IPUs."""
     if not (on_ipu_model() or poptorch.ipuHardwareIsAvailable(count)):
         raise RunError("no_device", f"{count} IPUs are wanted, and PopTorch finds no partition of that size")
-
-
-def mark_stages(model: Objective, stages: int) -> None:
-    """Mark where each stage begins. Layers are divided evenly, in order; a strategy may choose other IPUs.
-
-    Raises RunError (`unsupported`) if the model has too few layers.
-    """
-    if stages == 1:
-        return
-    marks = stage_boundaries(model.network)
-    if len(marks) < stages:
-        raise RunError("unsupported", f"--stages {stages}: this model can be cut into {len(marks)}")
-    poptorch.BeginBlock(model.network, user_id=stage_name(0), ipu_id=0)
-    for stage in range(1, stages):
-        poptorch.BeginBlock(marks[stage * len(marks) // stages], user_id=stage_name(stage), ipu_id=stage)
-
-
-def stage_name(stage: int) -> str:
-    """Return the name of a stage's layers."""
-    return f"stage{stage}"
-
-
-def strategy(partition: BatchPartition) -> Any:
-    """Return PopTorch's execution strategy for the stages."""
-    if partition.strategy == "phased":
-        stages = [poptorch.Stage(stage_name(stage)).ipu(0) for stage in range(partition.stages)]
-        return poptorch.SerialPhasedExecution(*map(poptorch.Phase, stages))
-    kinds = {"pipelined": poptorch.PipelinedExecution, "sharded": poptorch.ShardedExecution}
-    return kinds[str(partition.strategy)](poptorch.AutoStage.SameAsIpu)
 
 
 def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:

@@ -20,9 +20,10 @@ from small_networks import SMALL, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.cards import generates  # noqa: E402
-from entrypoints.contract.session import BatchPartition, rule_of  # noqa: E402
+from entrypoints.contract.session import BatchPartition, IpuMemory, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu, ipu  # noqa: E402
+from entrypoints.devices.pytorch.strategies import ipu_stages  # noqa: E402
 from entrypoints.planning import arguments  # noqa: E402
 from entrypoints.planning.configuration import resolve  # noqa: E402
 from entrypoints.worker import memory_estimate  # noqa: E402
@@ -82,7 +83,8 @@ def test_a_call_of_several_iterations_makes_as_many_updates():
 @pytest.mark.parametrize(
     ("workload", "strategy"),
     [
-        ("gpt2", "pipelined"),
+        ("gpt2", "sharded"),
+        ("bert_base", "pipelined"),
         (QUICK, "pipelined"),
         pytest.param(QUICK, "sharded", marks=pytest.mark.full),
         (QUICK, "phased"),
@@ -91,6 +93,107 @@ def test_a_call_of_several_iterations_makes_as_many_updates():
 def test_stages_compute_the_same(workload, strategy):
     expected = losses(ipu, workload, BatchPartition(1, accumulation=4), steps=2)
     assert losses(ipu, workload, BatchPartition(1, 4, stages=2, strategy=strategy), steps=2) == pytest.approx(expected)
+
+
+def test_a_head_with_the_embedding_s_weights_is_on_its_ipu(monkeypatch):
+    """CARAML's case. Where only layers are marked, PopTorch refuses it: the last IPU has no such weights."""
+    partition = BatchPartition(1, 4, stages=2, strategy="pipelined")
+    session, batch = opened(ipu, "gpt_117m", partition)
+    with pytest.raises(RunError, match="a pipeline of 3 stages is not filled by 4 micro-batches, but by 5"):
+        session.train(batch)
+    session.close()
+    session, batch = opened(ipu, "gpt_117m", partition._replace(strategy="sharded"))
+    session.train(batch)
+    assert [*dict.fromkeys(poptorch.RUNNING)] == [("stage0", 0), ("stage1", 1), ("head", 0)]
+    assert "head and embedding on the first IPU" in session.facts.execution
+    assert session.training._options._Popart.value("setPatterns", None) == ipu.TIED
+    session.close()
+    monkeypatch.setattr(ipu_stages, "tied_head", lambda _: None)
+    session, batch = opened(ipu, "gpt_117m", partition)
+    with pytest.raises(RunError, match="All pipeline stages using this tensor should be on the same graph") as raised:
+        session.train(batch)
+    assert raised.value.state == "compile_failure"
+    session.close()
+
+
+def test_a_pipeline_with_a_head_on_the_first_ipu_computes_the_same():
+    """Of the smallest batch that fills it: five micro-batches, in two iterations of a call."""
+    values = []
+    for partition in (
+        BatchPartition(1, 5, device_iterations=2),
+        BatchPartition(1, 5, device_iterations=2, stages=2, strategy="pipelined"),
+    ):
+        session, _ = opened(ipu, "gpt_117m", partition)
+        batch = loader.synthetic_batch(smaller(CARDS["gpt_117m"]), 10, seed=1)
+        report = session.train(batch)
+        assert report.updates == 2
+        values.append(report.loss())
+        if partition.stages > 1:
+            assert len(poptorch.KEPT) == 2, "the output of each block is kept for backward"
+        session.close()
+    assert values[0] == pytest.approx(values[1])
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "embedded", "published"),
+    [
+        (12, 768, 50257 + 1024, [0, 4, 4, 4]),  # GPT-2; in CARAML at 59cba3e, too
+        (24, 1024, 50257 + 1024, [0, 3, 3, 3, 3, 4, 4, 4]),  # medium
+        (36, 1280, 50257 + 512, [1, 5, 5, 5, 5, 5, 5, 5]),  # large, of 512 tokens
+        (36, 1280, 50257 + 1024, [0, *[2] * 9, *[3] * 6]),  # large; there one with 2 is the last
+        (12, 768, 30522 + 514, [0, 4, 4, 4]),  # BERT
+        (24, 1024, 30522 + 514, [3, 7, 7, 7]),  # large
+    ],
+)
+def test_models_are_cut_as_graphcore_cuts_them(layers, width, embedded, published):
+    """By `layers_per_ipu` of training in https://github.com/graphcore/examples at 3cc8f81."""
+    first = embedded * width / (12 * width**2 + 13 * width)
+    assert ipu_stages.divided_blocks(layers, len(published), first, 0.0) == published
+
+
+def test_a_head_with_weights_of_its_own_weighs_on_the_last_stage():
+    """And may be all of it."""
+    assert ipu_stages.divided_blocks(12, 4, 5.4, 5.4) == [0, 6, 6, 0]
+    assert ipu_stages.divided_blocks(12, 2, 5.4, 5.4) == [6, 6]
+    assert ipu_stages.divided_blocks(12, 3, 1.0, 2.0) == [4, 5, 3]
+    session, batch = opened(ipu, "gpt2", BatchPartition(1, 4, stages=2, strategy="sharded"))
+    session.train(batch)
+    assert [*dict.fromkeys(poptorch.RUNNING)] == [("stage0", 0), ("stage1", 1)]
+    session.close()
+
+
+def test_the_loss_of_many_tokens_is_that_of_pieces(monkeypatch):
+    """The last piece is shorter."""
+    expected = losses(ipu, "gpt2", BatchPartition(1, accumulation=4), steps=2)
+    monkeypatch.setattr(ipu, "PIECE", 7)
+    assert losses(ipu, "gpt2", BatchPartition(1, accumulation=4), steps=2) == pytest.approx(expected)
+
+
+def test_what_is_asked_of_the_memory_is_passed_on():
+    memory = IpuMemory([0.1, 0.2], None, True, True)
+    session, batch = opened(ipu, "bert_base", BatchPartition(1, 2, 2, stages=2, strategy="sharded", memory=memory))
+    session.train(batch)
+    options = session.training._options
+    assert options.value("setAvailableMemoryProportion", None) == {"IPU0": 0.1, "IPU1": 0.2}
+    place = options.TensorLocations.value("setOptimizerLocation", None)
+    assert place.value("useOnChipStorage", None) is False
+    assert place.value("useReplicatedTensorSharding", None) is True, "replicas share them"
+    assert options._Popart.values["set"] == {"key": "autoRecomputation", "value": ipu.RECOMPUTE_ALL}
+    assert len(poptorch.KEPT) == 2
+    session.infer(batch)
+    assert not poptorch.KEPT and "setOptimizerLocation" not in session.inference._options.TensorLocations.values
+    assert "available memory proportion 0.1 0.2, optimizer states off chip" in session.facts.execution
+    session.close()
+
+
+def test_tiles_for_input_and_output_work_while_others_compute():
+    partition = BatchPartition(1, 2, device_iterations=2, memory=IpuMemory(io_tiles=64))
+    session, batch = opened(ipu, QUICK, partition)
+    session.train(batch)
+    assert session.training._options.TensorLocations.value("numIOTiles", None) == 64
+    assert isinstance(session.training._options.strategy, poptorch.ShardedExecution)
+    assert set(poptorch.OVERLAPPED) == {"input OverlapDeviceIterationLoop", "output OverlapDeviceIterationLoop"}
+    session.close()
 
 
 def test_a_pipeline_that_is_not_filled_is_refused_by_poptorch():
@@ -148,7 +251,16 @@ def test_chance_is_the_run_s():
 def test_what_changes_how_poptorch_compiles_is_told(monkeypatch):
     monkeypatch.setenv("POPTORCH_CACHE_DIR", "/cache")
     session, _ = opened(ipu, QUICK, BatchPartition(BATCH))
-    assert session.facts.execution.endswith(", POPTORCH_CACHE_DIR is set")
+    assert session.facts.execution.endswith(", POPTORCH_CACHE_DIR is set, no executables in it")
+    session.close()
+
+
+def test_executables_of_an_earlier_run_are_told(monkeypatch, tmp_path):
+    """Then nothing is compiled, so that compile times are not alike."""
+    (tmp_path / "model.popef").write_bytes(b"")
+    monkeypatch.setenv("POPTORCH_CACHE_DIR", str(tmp_path))
+    session, _ = opened(ipu, QUICK, BatchPartition(BATCH))
+    assert session.facts.execution.endswith(", some executables in it")
     session.close()
 
 
@@ -279,7 +391,8 @@ def image(tmp_path_factory):
 def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image, tmp_path, sdk):
     document = Program(image, tmp_path).result(
         *(QUICK, "--batch-size", 12, "--micro-batch-size", 2, "--replicas", 2, "--stages", 2, "--steps", 3),
-        *("--warmup-steps", 1, "--skip-numerics", "--precision", "fp32"),
+        *("--warmup-steps", 1, "--skip-numerics", "--precision", "fp16", "--device-iterations", 2),
+        *("--memory-proportion", "0.15,0.25", "--activation-checkpointing", "--offload"),
         PYTHONPATH=str(STAND_INS),
         POPTORCH_STAND_IN_SDK=sdk,
     )
@@ -294,11 +407,12 @@ def test_a_result_says_that_it_is_simulated_and_how_the_batch_was_divided(image,
     assert (configuration["stages"], configuration["strategy"], configuration["device_iterations"]) == (
         2,
         "pipelined",
-        1,
+        2,
     )
+    assert (configuration["precision_kind"], configuration["memory_proportion"]) == ("pure", [0.15, 0.25])
     assert (document["accelerator"]["count"], document["accelerator"]["replicas"]) == (4, 2)
     assert document["accelerator"]["execution"].startswith(f"compiled by PopTorch {sdk}")
-    assert document["steps"]["updates"] == 3 and document["steps"]["units"] == 36
+    assert document["steps"]["updates"] == 6 and document["steps"]["units"] == 72
 
 
 LIMIT = 1250  # MiB; the old PyTorch may die of a signal where an allocation fails, so little is tried near it

@@ -7,6 +7,7 @@ What `api.json` has and this file does not raises NotImplementedError: a test ne
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import enum
 import functools
@@ -116,7 +117,21 @@ VALUES: dict[str, tuple[Any, Any]] = {
         AssertionError,
     ),
     "accumulationAndReplicationReductionType": (lambda kind: kind.name in ("Sum", "Mean"), ValueError),
+    "setAvailableMemoryProportion": (
+        lambda shares: all(key[:3] == "IPU" and key[3:].isdigit() and 0 <= shares[key] <= 1 for key in shares),
+        AssertionError,
+    ),
+    "numIOTiles": (lambda count: 32 <= count <= 192 and count % 2 == 0, AssertionError),
+    "setOptimizerLocation": (lambda place: isinstance(place, TensorLocationSettings), AssertionError),
 }
+
+
+class TensorLocationSettings(Recorder):
+    """As poptorch.TensorLocationSettings."""
+
+    def __init__(self, **named):
+        super().__init__("poptorch.TensorLocationSettings")
+        bound("poptorch.TensorLocationSettings", (), named)
 
 
 class Options(Recorder):
@@ -159,7 +174,22 @@ class PipelinedExecution:
 
     def __init__(self, *args):
         bound("poptorch.PipelinedExecution", args, {})
-        self.stages = args
+        self.stages = [] if len(args) == 1 and isinstance(args[0], globals()["AutoStage"]) else args
+        if not all(isinstance(stage, Stage) for stage in self.stages):
+            raise NotImplementedError("the stand-in has stages as poptorch.Stage, or numbered as their IPUs")
+        self.by_block = {block: place for place, stage in enumerate(self.stages) for block in stage.block_ids}
+        if len(self.by_block) != sum(len(stage.block_ids) for stage in self.stages):
+            raise AssertionError("a block is associated with more than one stage")
+
+    def number(self, block, ipu):
+        """The stage of a block that begins: its place among those that are named, or the number of its IPU."""
+        if self.stages and block not in self.by_block:
+            raise AssertionError(f"Unknown Block '{block}' list of expected Blocks: {list(self.by_block)}")
+        return self.by_block[block] if self.stages else ipu
+
+    def count(self, ipus):
+        """How many stages there are."""
+        return len(self.stages) or ipus
 
 
 class ShardedExecution(PipelinedExecution):
@@ -211,7 +241,9 @@ class ParallelPhasedExecution(SerialPhasedExecution):
     """Phases on two groups of IPUs in turn."""
 
 
-RUNNING: list[int] = []  # numbers of IPUs whose block began, in the order of one forward pass
+RUNNING: list[Any] = []  # names and IPUs of the blocks that began, in the order of one forward pass
+KEPT: list[Any] = []  # shapes of what is not computed again in backward
+OVERLAPPED: list[str] = []  # that inputs and outputs travel while others are computed
 
 
 @versioned("poptorch.BeginBlock")
@@ -224,7 +256,59 @@ def BeginBlock(layer_to_call, user_id=None, ipu_id=None):
 
 
 def _begun(layer, _):
-    RUNNING.append(layer._block[1])
+    RUNNING.append(layer._block)
+
+
+@versioned("poptorch.recomputationCheckpoint")
+def recomputationCheckpoint(*tensors):
+    if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)):
+        return type(tensors[0])(map(recomputationCheckpoint, tensors[0]))
+    if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
+        raise ValueError("All inputs must be tensors")
+    KEPT.extend(tensor.shape for tensor in tensors)
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+@versioned("poptorch.set_overlap_for_input")
+def set_overlap_for_input(input_tensors, mode):
+    OVERLAPPED.append(f"input {mode.name}")
+    return input_tensors
+
+
+@versioned("poptorch.set_overlap_for_output")
+def set_overlap_for_output(output_tensors, mode):
+    OVERLAPPED.append(f"output {mode.name}")
+    return output_tensors
+
+
+class Places:
+    """On which IPUs the weights of a model are read, as its blocks say."""
+
+    def __init__(self, names):
+        self.names, self.ipus = names, {}
+
+    def __call__(self, layer, _):
+        for weight in layer._parameters.values():
+            if weight is not None and RUNNING:
+                self.ipus.setdefault(id(weight), set()).add(RUNNING[-1][1])
+
+    @contextlib.contextmanager
+    def noted(self):
+        RUNNING.clear()
+        hook = torch.nn.modules.module.register_module_forward_pre_hook(self)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def require_one_each(self):
+        """As PopART's pipeline.cpp has it."""
+        for weight, ipus in self.ipus.items():
+            if len(ipus) > 1:
+                raise Error(
+                    f"Can not copy variable tensor {self.names.get(weight)} between virtual graphs when pipelining. "
+                    "All pipeline stages using this tensor should be on the same graph."
+                )
 
 
 @versioned("poptorch.identity_loss")
@@ -367,10 +451,14 @@ class PoplarExecutor:
     def _require_rounds(self):
         if not self.training and self.accumulation != 1:
             raise Error("inference accumulates no gradients")
-        pipelined = type(self._options.strategy) is PipelinedExecution
-        given, needed = (self.accumulation, 2 * self.ipus - 1) if self.training else (self.rounds, self.ipus)
+        strategy, locations = self._options.strategy, self._options.TensorLocations.values
+        pipelined = type(strategy) is PipelinedExecution
+        if pipelined and "numIOTiles" in locations:
+            raise Error("tiles for input and output are for sharded and phased execution")
+        stages = strategy.count(self.ipus) if pipelined else 1
+        given, needed = (self.accumulation, 2 * stages - 1) if self.training else (self.rounds, stages)
         if pipelined and given < needed:  # as PopART counts: stages of the way back too
-            raise Error(f"a pipeline of {self.ipus} stages is not filled by {given} micro-batches, but by {needed}")
+            raise Error(f"a pipeline of {stages} stages is not filled by {given} micro-batches, but by {needed}")
 
     @versioned("poptorch.PoplarExecutor.__call__")
     def __call__(self, *args):
@@ -406,13 +494,11 @@ class PoplarExecutor:
         losses = []
         for start in range(0, len(micro_batches), per_update):
             for position, tensors in enumerate(micro_batches[start : start + per_update]):
-                RUNNING.clear()
                 others = position >= self.accumulation  # replicas, whose running means do not come back
                 kept = [buffer.clone() for buffer in self.device_model.buffers()] if others else []
-                loss = self.device_model(*tensors)
+                loss = self._run(tensors)
                 if not getattr(loss, "_begins_autograd", False):
                     raise Error("no loss is marked")
-                self._require_order()
                 (loss / per_update).backward()
                 losses.append(loss.detach())
                 for buffer, before in zip(self.device_model.buffers(), kept):
@@ -422,9 +508,21 @@ class PoplarExecutor:
         return losses
 
     def _infer(self, micro_batches):
-        RUNNING.clear()
         with torch.no_grad():
-            return [_typed(self.device_model(*tensors), self.type) for tensors in micro_batches]
+            return [_typed(self._run(tensors), self.type) for tensors in micro_batches]
+
+    def _run(self, tensors):
+        """One forward pass, whose blocks have to follow each other as the strategy says."""
+        KEPT.clear()
+        OVERLAPPED.clear()
+        places = Places({id(weight): name for name, weight in self.device_model.named_parameters()})
+        with places.noted():
+            output = self.device_model(*tensors)
+        if not isinstance(self._options.strategy, SerialPhasedExecution):
+            self._require_order()
+            if type(self._options.strategy) is PipelinedExecution:
+                places.require_one_each()
+        return output
 
     @property
     def type(self):
@@ -432,8 +530,11 @@ class PoplarExecutor:
         return next(self.user_model.parameters()).dtype
 
     def _require_order(self):
-        if sorted(RUNNING) != RUNNING or (self.ipus > 1 and [*dict.fromkeys(RUNNING)] != list(range(self.ipus))):
-            raise Error(f"blocks ran on IPUs {RUNNING}: a later stage may not go back to an earlier one")
+        strategy = self._options.strategy
+        stages = [strategy.number(*block) for block in RUNNING]
+        most = strategy.count(self.ipus)
+        if sorted(stages) != stages or (self.ipus > 1 and [*dict.fromkeys(stages)] != list(range(most))):
+            raise Error(f"stages ran as {stages} of {most}: a later one may not go back to an earlier one")
 
     def _gathered(self, outputs):
         if self._options.value("outputMode", None) is not globals()["OutputMode"].All:
