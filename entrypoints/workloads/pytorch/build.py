@@ -22,7 +22,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
-from entrypoints.workloads.pytorch.layers import SqueezeExcitation, StochasticDepth
+from entrypoints.workloads.pytorch.layers import SqueezeExcitation, StochasticDepth, Undecoded, undecoded_cross_entropy
 from entrypoints.workloads.pytorch.samplers import Density
 
 Tensors = Union[torch.Tensor, Tuple[torch.Tensor, ...]]
@@ -38,10 +38,16 @@ class Objective(nn.Module):
         self.network = network
         self.loss = LOSSES[loss["name"]](loss) if loss else None  # None: the network is a density
 
-    def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Tensors, torch.Tensor | None]:
-        """Return the output, and the mean loss over the batch if targets are given."""
+    def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Any, torch.Tensor | None]:
+        """Return the output, and the mean loss over the batch if targets are given; in training then the loss alone.
+
+        A compiled step makes a gradient of zeros for every output that it returns beside its loss.
+        """
         output = self.network(*inputs) if isinstance(inputs, tuple) else self.network(inputs)
-        return output, None if targets is None or self.loss is None else self.loss_of(output, targets)
+        if targets is None or self.loss is None:
+            return output, None
+        loss = self.loss_of(output, targets)
+        return None if self.training else output, loss
 
     def loss_of(self, output: Tensors, targets: Tensors) -> torch.Tensor:
         """Return the mean loss of an output over the batch. Raises TypeError for a density, which has no loss."""
@@ -58,8 +64,10 @@ class CrossEntropy(nn.Module):
         super().__init__()
         self.smoothing = loss["label_smoothing"]
 
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: torch.Tensor | Undecoded, labels: torch.Tensor) -> torch.Tensor:
         """Return a scalar."""
+        if isinstance(logits, Undecoded):
+            return undecoded_cross_entropy(logits, labels, self.smoothing)
         return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=self.smoothing)
 
 
@@ -197,10 +205,48 @@ def fold_batch_norms(model: Objective) -> Objective:
     return copied
 
 
+def sharing(model: Objective) -> Objective:
+    """Return a copy of the modules of a model, with the same weights."""
+    shared = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
+    copied: Objective = copy.deepcopy(model, shared)  # type: ignore[arg-type]
+    return copied
+
+
+def half_weights(model: Objective, dtype: torch.dtype) -> Objective:
+    """Return the model for inference with what autocast would cast at every call already in half precision.
+
+    It shares everything else, and computes the same. Transposed convolutions stay: not every autocast has them.
+    """
+    copied = sharing(model)
+    for layer in copied.modules():
+        if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+            for name, weight in list(layer._parameters.items()):
+                if weight is not None:
+                    layer._parameters[name] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
+    return copied
+
+
+def decoding_late(model: Objective) -> Objective:
+    """Return the same model, whose loss makes the logits of a large vocabulary in training, part by part."""
+    for layer in model.modules():
+        if hasattr(layer, "decodes_late"):
+            layer.decodes_late = True
+    return model
+
+
 def stage_boundaries(network: nn.Module) -> list[nn.Module]:
     """Return the layers before which a pipeline may be cut, in order: a network's `blocks`, otherwise its children."""
     blocks = getattr(network, "blocks", None)
     return list(blocks if blocks is not None else network.children())
+
+
+def tied_head(network: nn.Module) -> nn.Module | None:
+    """Return the head of a network whose weights are also those of its embedding; None without one."""
+    head = getattr(network, "head", None)
+    if head is None:
+        return None
+    tables = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Embedding)}
+    return head if any(id(weight) in tables for weight in head.parameters()) else None
 
 
 def recurring(network: nn.Module) -> list[nn.Module]:

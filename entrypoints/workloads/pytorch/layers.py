@@ -1,14 +1,15 @@
-"""Layers of the convolutional networks."""
+"""Layers that several networks share, and the loss over a large vocabulary."""
 
 from __future__ import annotations
 
 import functools
 import math
 from collections import OrderedDict
-from typing import Any, Mapping
+from typing import Any, Mapping, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn import functional
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -125,3 +126,111 @@ class SpatialMean(nn.Module):
 def chain(*layers: tuple[str, nn.Module]) -> nn.Sequential:
     """Return named layers in sequence."""
     return nn.Sequential(OrderedDict(layers))
+
+
+class Undecoded(NamedTuple):
+    """What a linear layer without bias would make logits of: its input (..., width) and its weight (classes, width)."""
+
+    hidden: torch.Tensor
+    weight: torch.Tensor
+
+
+AT_ONCE = 1024  # rows of logits in memory at a time
+MULTIPLE = 64  # of classes, for which GPUs have faster matrix products
+
+
+def undecoded_cross_entropy(undecoded: Undecoded, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+    """Return the mean cross entropy of the logits, which are never in memory all at once.
+
+    The gradients of both inputs are made with the loss, since logits would have to be computed again for them: backward
+    only scales them. The result is exact: chunks are of rows, and each row has all its logits.
+    """
+    hidden, weight = undecoded
+    rows = hidden.flatten(0, -2)
+    multiple = 1 if rows.device.type == "cpu" else MULTIPLE
+    loss: torch.Tensor = ChunkedLoss.apply(rows, weight, labels.flatten(), smoothing, multiple, working_dtype(rows))
+    return loss
+
+
+def working_dtype(x: torch.Tensor) -> torch.dtype:
+    """Return the precision of matrix products of x under the current autocast."""
+    number = x.new_ones(1, 1)
+    return (number @ number).dtype
+
+
+def loss_and_gradients(
+    rows: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, smoothing: float, multiple: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the mean loss of rows (M, width), and the gradients of M times the loss by rows and by the weight.
+
+    Products are computed in `dtype`, and with as many classes as are a multiple of `multiple`; those that are too many
+    count as nothing. M times the gradients are so large that half precision holds them.
+    """
+    classes = len(weight)
+    decoder = functional.pad(weight.to(dtype), (0, 0, 0, -classes % multiple))
+    by_rows = torch.empty_like(rows)
+    by_decoder = torch.zeros_like(decoder, dtype=torch.promote_types(dtype, torch.float32))
+    total = torch.zeros((), device=rows.device, dtype=by_decoder.dtype)
+    for begin in range(0, len(rows), AT_ONCE):
+        part = rows[begin : begin + AT_ONCE].to(dtype)
+        expected = labels[begin : begin + AT_ONCE, None]
+        products = part @ decoder.t()
+        logits = products[:, :classes].to(total.dtype)
+        normaliser = logits.logsumexp(1, keepdim=True)
+        total += (normaliser - (1 - smoothing) * logits.gather(1, expected)).sum()
+        if smoothing:
+            total -= smoothing / classes * logits.sum()
+        shares = logits.sub_(normaliser).exp_()  # in the memory of the logits
+        shares.scatter_add_(1, expected, shares.new_full((1, 1), smoothing - 1).expand_as(expected))
+        if smoothing:
+            shares -= smoothing / classes
+        if shares.dtype != dtype:
+            products[:, :classes] = shares
+        products[:, classes:] = 0
+        by_rows[begin : begin + AT_ONCE] = products @ decoder
+        if by_decoder.dtype == dtype:
+            by_decoder.addmm_(products.t(), part)
+        else:
+            by_decoder += products.t() @ part
+    return total / len(rows), by_rows, by_decoder[:classes]
+
+
+def shapes_of_loss_and_gradients(
+    rows: torch.Tensor, weight: torch.Tensor, _: torch.Tensor, __: float, ___: int, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return tensors like the results, without their values."""
+    wide = torch.promote_types(dtype, torch.float32)
+    return rows.new_empty((), dtype=wide), torch.empty_like(rows), weight.new_empty(weight.shape, dtype=wide)
+
+
+# A compiler would keep the logits for the backward pass. To it, the whole is a single operation, as far as it has them.
+as_one_operation = loss_and_gradients
+if hasattr(torch.library, "custom_op"):
+    as_one_operation = torch.library.custom_op(
+        "sifmark::loss_and_gradients",
+        loss_and_gradients,
+        mutates_args=(),
+        schema="(Tensor rows, Tensor weight, Tensor labels, float smoothing, int multiple, ScalarType dtype)"
+        " -> (Tensor, Tensor, Tensor)",
+    )
+    as_one_operation.register_fake(shapes_of_loss_and_gradients)
+
+
+class ChunkedLoss(torch.autograd.Function):
+    """The mean loss of `loss_and_gradients`, with these gradients."""
+
+    @staticmethod
+    def forward(  # type: ignore[override]
+        context: Any, rows: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, *how: Any
+    ) -> torch.Tensor:
+        """Return a scalar."""
+        loss, by_rows, by_weight = as_one_operation(rows, weight, labels, *how)
+        context.save_for_backward(by_rows, by_weight)
+        return loss
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        """Return the gradients of rows and weight."""
+        by_rows, by_weight = context.saved_tensors
+        share = gradient / len(by_rows)
+        return by_rows * share, by_weight * share, None, None, None, None

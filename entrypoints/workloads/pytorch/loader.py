@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from entrypoints.contract.cards import Card, pictures, reconstructs
 from entrypoints.contract.group import ALONE, Place
-from entrypoints.contract.session import Batch
+from entrypoints.contract.session import Batch, Normalisation
 from entrypoints.data.generated import formula, raw_images, synthetic
 from entrypoints.data.images import decoding
 from entrypoints.data.images.samples import Reader, Sample, require_readable, shares, stack
@@ -28,18 +28,19 @@ from entrypoints.system.parent_death import die_with_parent
 
 
 class Pictures:
-    """Batches of images, decoded and stacked."""
+    """Batches of images, decoded and stacked: bytes, which a session normalises."""
 
     def __init__(self, source: Source, card: Card, task: str, seed: int, once: bool) -> None:
         self.reader = Reader(source, card, task, seed)
         self.read = self.reader.each if once else self.reader.samples
         self.own_targets, self.order = reconstructs(card.problem), self.reader.order
+        self.normalisation = Normalisation.of(card.problem["input"])
 
     def stretch(self, order: Sequence[int], epoch: int, first: int, count: int, size: int) -> Iterator[Batch]:
         """Yield `count` batches of `size` samples of an epoch, from batch number `first` on."""
         samples = self.read(order, epoch, first * size, count * size)
         for _ in range(count):
-            yield batch_of(list(itertools.islice(samples, size)), self.own_targets)
+            yield batch_of(list(itertools.islice(samples, size)), self.own_targets, self.normalisation)
 
 
 class Rows:
@@ -113,13 +114,14 @@ class Batches(IterableDataset):  # type: ignore[type-arg]
         return own * self.place.world + self.place.rank
 
 
-def batch_of(samples: Sequence[Sample], own_targets: bool) -> Batch:
+def batch_of(samples: Sequence[Sample], own_targets: bool, normalisation: Normalisation) -> Batch:
     """Return the readable samples as one batch of tensors, without inputs if there are none."""
     inputs, targets, skipped, seconds = stack(samples, own_targets)
     if inputs is None or targets is None:
         return Batch(None, None, skipped)
     tensor = torch.from_numpy(inputs)
-    return Batch(tensor, tensor if own_targets else torch.from_numpy(targets), skipped, seconds)
+    targets_of = tensor if own_targets else torch.from_numpy(targets)
+    return Batch(tensor, targets_of, skipped, seconds, normalisation=normalisation)
 
 
 def synthetic_batch(card: Card, batch_size: int, seed: int) -> Batch:
@@ -202,11 +204,11 @@ def synthetic_requests(card: Card, batch_size: int, seed: int) -> Iterator[Calla
         batch = synthetic_batch(card, batch_size, seed)
         return itertools.repeat(lambda: batch)
     rule, random = card.problem["input"], np.random.default_rng(seed)
-    raw = raw_images.photographs(rule, batch_size, seed)
+    raw, normalisation = raw_images.photographs(rule, batch_size, seed), Normalisation.of(rule)
 
     def make() -> Batch:
         cut = [decoding.pixels(image, rule, "inference", random) for image in raw]
-        return Batch(torch.from_numpy(np.stack(cut)), None)
+        return Batch(torch.from_numpy(np.stack(cut)), None, normalisation=normalisation)
 
     return itertools.repeat(make)
 

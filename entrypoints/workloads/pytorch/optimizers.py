@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, Sequence
+import math
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -14,6 +15,8 @@ LAYERS = {
     "normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
     "embedding": (nn.Embedding,),
 }
+# Numbers that LAMB updates together: a CPU keeps them in its caches from one operation to the next.
+TOGETHER, TOGETHER_ELSEWHERE = {"cpu": 1 << 20}, 1 << 25
 BIAS = "bias"  # prefix of the names of biases in every layer of PyTorch
 
 
@@ -63,6 +66,7 @@ Norms = Callable[[Sequence[torch.Tensor], Sequence[nn.Parameter]], Sequence[torc
 class Lamb(torch.optim.Optimizer):
     """LAMB: Adam with steps scaled to each tensor's norm (You et al., arXiv:1904.00962, algorithm 2).
 
+    An operation computes many tensors at once, as PyTorch's own optimizers do: GPUs start a few kernels for them all.
     Of distributed tensors, it updates this rank's shards; `shard_norms` then returns the norms of whole tensors, given
     those of the rank and their parameters.
     """
@@ -80,33 +84,80 @@ class Lamb(torch.optim.Optimizer):
         self.steps += 1
         for group in self.param_groups:
             parameters = group["params"]
-            # One by one, since steps take memory; shards together, since each exchange of norms takes time.
-            for some in [parameters] if self.shard_norms else [[parameter] for parameter in parameters]:
+            # Bundle by bundle, since steps take memory; shards together, since each exchange of norms takes time.
+            for some in [parameters] if self.shard_norms else bundles(parameters):
                 self.update(some, group["lr"], group["weight_decay"])
 
     def update(self, parameters: Sequence[nn.Parameter], rate: float, decay: float) -> None:
         """Update some parameters."""
-        if not parameters:
-            return
-        steps = [self.adam_step(parameter).add_(local(parameter), alpha=decay) for parameter in parameters]
-        norms = self.shard_norms or _norms
-        sizes, lengths = (norms(tensors, parameters) for tensors in ([local(each) for each in parameters], steps))
-        for parameter, step, size, length in zip(parameters, steps, sizes, lengths):
-            trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
-            if parameter.grad is not None:
-                local(parameter).sub_(step.mul_(trust), alpha=rate)
+        moving = [parameter for parameter in parameters if parameter.grad is not None]
+        steps = {
+            id(parameter): step
+            for bundle in bundles(moving)
+            for parameter, step in zip(bundle, self.adam_steps(bundle, decay))
+        }
+        # Ranks exchange the norms of the same tensors, also of those without a gradient in a rank's shard.
+        others = parameters if self.shard_norms else moving
+        trust = dict(zip(map(id, others), self.trust(others, steps) if others else ()))
+        if moving:
+            of_moving = ([by_identity[id(parameter)] for parameter in moving] for by_identity in (steps, trust))
+            torch._foreach_addcmul_([local(parameter) for parameter in moving], *of_moving, value=-rate)
 
-    def adam_step(self, parameter: nn.Parameter) -> torch.Tensor:
-        """Return the step of Adam, and 0 without a gradient."""
-        if parameter.grad is None:
-            return torch.zeros_like(local(parameter))
-        gradient, (first, second) = local(parameter.grad), self.betas
-        corrections = [1 - beta**self.steps if self.corrected else 1.0 for beta in self.betas]
-        state = self.state[parameter] or {"mean": torch.zeros_like(gradient), "square": torch.zeros_like(gradient)}
-        self.state[parameter] = state
-        state["mean"].lerp_(gradient, 1 - first)
-        state["square"].mul_(second).addcmul_(gradient, gradient, value=1 - second)
-        return (state["mean"] / corrections[0]).div_((state["square"] / corrections[1]).sqrt_().add_(self.epsilon))
+    def trust(self, parameters: Sequence[nn.Parameter], steps: Mapping[int, torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return by how much each step is scaled: to the norm of its parameter, and not if either is 0."""
+        weights = [local(parameter) for parameter in parameters]
+        changes = [
+            steps[id(each)] if id(each) in steps else torch.zeros_like(weight)
+            for each, weight in zip(parameters, weights)
+        ]
+        norms = self.shard_norms or _norms
+        size, length = (torch.stack(list(norms(tensors, parameters))) for tensors in (weights, changes))
+        return torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size)).unbind()
+
+    def adam_steps(self, parameters: Sequence[nn.Parameter], decay: float) -> Sequence[torch.Tensor]:
+        """Return Adam's steps, with the decay of the weights."""
+        gradients = [local(parameter.grad) for parameter in parameters]
+        for parameter, gradient in zip(parameters, gradients):
+            if not self.state[parameter]:
+                self.state[parameter] = {name: torch.zeros_like(gradient) for name in ("mean", "square")}
+        means, squares = ([self.state[parameter][name] for parameter in parameters] for name in ("mean", "square"))
+        first, second = self.betas
+        _move_towards(means, gradients, 1 - first)
+        torch._foreach_mul_(squares, second)
+        torch._foreach_addcmul_(squares, gradients, gradients, value=1 - second)
+        roots = torch._foreach_sqrt(squares)
+        if self.corrected:
+            torch._foreach_div_(roots, math.sqrt(1 - second**self.steps))
+        torch._foreach_add_(roots, self.epsilon)
+        steps: Sequence[torch.Tensor] = torch._foreach_div(means, roots)
+        if self.corrected:
+            torch._foreach_div_(steps, 1 - first**self.steps)
+        if decay:
+            torch._foreach_add_(steps, [local(parameter) for parameter in parameters], alpha=decay)
+        return steps
+
+
+def bundles(parameters: Sequence[nn.Parameter]) -> Iterator[Sequence[nn.Parameter]]:
+    """Yield parameters in order, as many together as an operation computes at once."""
+    bundle: list[nn.Parameter] = []
+    numbers = 0
+    for parameter in parameters:
+        numbers += local(parameter).numel()
+        if bundle and numbers > TOGETHER.get(parameter.device.type, TOGETHER_ELSEWHERE):
+            yield bundle
+            bundle, numbers = [], local(parameter).numel()
+        bundle.append(parameter)
+    if bundle:
+        yield bundle
+
+
+def _move_towards(tensors: Sequence[torch.Tensor], ends: Sequence[torch.Tensor], share: float) -> None:
+    """Move tensors by a share of the way to others."""
+    if hasattr(torch, "_foreach_lerp_"):  # from torch 2.0 on
+        torch._foreach_lerp_(tensors, ends, share)
+    else:
+        torch._foreach_mul_(tensors, 1 - share)
+        torch._foreach_add_(tensors, ends, alpha=share)
 
 
 def local(tensor: Any) -> torch.Tensor:
@@ -116,7 +167,8 @@ def local(tensor: Any) -> torch.Tensor:
 
 
 def _norms(tensors: Sequence[torch.Tensor], _: Sequence[nn.Parameter]) -> Sequence[torch.Tensor]:
-    return [tensor.norm() for tensor in tensors]
+    norms: Sequence[torch.Tensor] = torch._foreach_norm(tensors)
+    return norms
 
 
 RULES: dict[str, Callable[[list[dict[str, Any]], OptimizerRule, bool], torch.optim.Optimizer]] = {

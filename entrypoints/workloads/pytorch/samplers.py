@@ -20,7 +20,10 @@ class Observed(NamedTuple):
     targets: torch.Tensor
 
 
-DensityAndGradient = Callable[[torch.Tensor, Observed], Tuple[torch.Tensor, torch.Tensor]]
+# From position, momentum, step, last step of the momentum and observations to position, log density, gradient and
+# momentum, which the next call may overwrite.
+Leaps = Callable[[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, Observed], Tuple[torch.Tensor, ...]]
+MOST_TOGETHER = 10  # leapfrog steps of a call
 
 
 class Density(nn.Module):
@@ -52,6 +55,42 @@ class ChainState(NamedTuple):
     evaluations: int  # of the gradient, since the start
 
 
+class Leapfrog(nn.Module):
+    """A leapfrog step of all chains, as one function that can be compiled."""
+
+    def __init__(self, density: Density) -> None:
+        super().__init__()
+        self.density = density
+
+    def forward(
+        self, position: torch.Tensor, momentum: torch.Tensor, step: torch.Tensor, last: torch.Tensor, observed: Observed
+    ) -> tuple[torch.Tensor, ...]:
+        """Return position, log density, gradient and momentum. The position moves by `step`, the momentum by `last`."""
+        position = torch.addcmul(position, step, momentum)
+        log_density, gradient = self.density(position, observed)
+        return position, log_density, gradient, torch.addcmul(momentum, last, gradient)
+
+
+def several(leapfrog: Leaps, steps: int) -> Leaps:
+    """Return a function that does some leapfrog steps, the momentum its last one by `last`."""
+
+    def leaps(
+        position: torch.Tensor, momentum: torch.Tensor, step: torch.Tensor, last: torch.Tensor, observed: Observed
+    ) -> tuple[torch.Tensor, ...]:
+        # Another tensor though it is equal: what is compiled depends on which inputs are the same.
+        whole = step.clone()
+        for left in reversed(range(steps)):
+            position, *values, momentum = leapfrog(position, momentum, step, whole if left else last, observed)
+        return (position, *values, momentum)
+
+    return leaps
+
+
+def together(steps: int) -> int:
+    """Return how many leapfrog steps of a trajectory are one call: a divisor, so that all calls are alike."""
+    return max(number for number in range(1, MOST_TOGETHER + 1) if steps % number == 0)
+
+
 class HamiltonianMonteCarlo:
     """Hamiltonian Monte Carlo with unit masses (Neal, arXiv:1206.1901, section 5.2): trajectories of leapfrog steps
     with a new random momentum each, accepted by the Metropolis rule.
@@ -60,8 +99,12 @@ class HamiltonianMonteCarlo:
     above the target, otherwise they shrink by its `decrement`.
     """
 
-    def __init__(self, density: Density, density_and_gradient: DensityAndGradient, rule: SamplerRule) -> None:
-        self.density, self.evaluate, self.rule = density, density_and_gradient, rule
+    def __init__(
+        self, density: Density, rule: SamplerRule, optimised: Callable[[Leapfrog, int], Leaps] = several
+    ) -> None:
+        self.density, self.rule = density, rule
+        self.together = together(rule.leapfrog_steps)
+        self.leaps = optimised(Leapfrog(density), self.together)
         self.evaluations = 0  # since the chains started
 
     def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> ChainState:
@@ -78,7 +121,8 @@ class HamiltonianMonteCarlo:
     def density_and_gradient(self, position: torch.Tensor, observed: Observed) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log densities (C,) and gradients (C, P) at positions (C, P), and count the evaluation."""
         self.evaluations += 1
-        return self.evaluate(position, observed)
+        evaluated: tuple[torch.Tensor, torch.Tensor] = self.density(position, observed)
+        return evaluated
 
     def follow(self, chains: ChainState) -> ChainState:
         """Return all chains after one transition."""
@@ -105,12 +149,12 @@ class HamiltonianMonteCarlo:
     def trajectory(self, chains: ChainState, momentum: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the end: position, log density, gradient, momentum. The momentum starts and ends with half a step."""
         position, log_density, gradient = chains.position, chains.log_density, chains.gradient
-        step, half = chains.step_size, chains.step_size / 2
+        step, whole, half = chains.step_size, chains.step_size.clone(), chains.step_size / 2
         momentum = torch.addcmul(momentum, half, gradient)
-        for left in reversed(range(self.rule.leapfrog_steps)):
-            position = torch.addcmul(position, step, momentum)
-            log_density, gradient = self.density_and_gradient(position, chains.observed)
-            momentum = torch.addcmul(momentum, step if left else half, gradient)
+        for left in reversed(range(self.rule.leapfrog_steps // self.together)):
+            last = whole if left else half
+            position, log_density, gradient, momentum = self.leaps(position, momentum, step, last, chains.observed)
+            self.evaluations += self.together
         return position, log_density, gradient, momentum
 
     def adapted(self, chains: ChainState, ratio: torch.Tensor) -> torch.Tensor:
@@ -137,6 +181,8 @@ def chain_sample(chains: ChainState) -> ChainSample:
 RULES = {"hamiltonian_monte_carlo": HamiltonianMonteCarlo}
 
 
-def sampler(density: Density, density_and_gradient: DensityAndGradient, rule: SamplerRule) -> HamiltonianMonteCarlo:
-    """Return the sampler of a rule; `density_and_gradient` is the density or its compiled form."""
-    return RULES[rule.name](density, density_and_gradient, rule)
+def sampler(
+    density: Density, rule: SamplerRule, optimised: Callable[[Leapfrog, int], Leaps] = several
+) -> HamiltonianMonteCarlo:
+    """Return the sampler of a rule; `optimised` returns what does so many of its leapfrog steps."""
+    return RULES[rule.name](density, rule, optimised)

@@ -7,13 +7,13 @@ of a block; BERT (Devlin et al., arXiv:1810.04805) attends to all positions and 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence, Union
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from entrypoints.workloads.pytorch.layers import ACTIVATIONS
+from entrypoints.workloads.pytorch.layers import ACTIVATIONS, Undecoded
 from entrypoints.workloads.text import BASE, PADDING
 
 # From torch 2.0 on attention is one operation; before, it is written out.
@@ -38,18 +38,38 @@ class KVCache:
 
     def __init__(self, room: int) -> None:
         self.room, self.filled = room, 0
-        self.kept: torch.Tensor | None = None  # keys and values (2, N, heads, room, size)
+        self.kept: torch.Tensor = torch.empty(0)  # keys and values (2, N, heads, room, size), from the first ones on
 
     def append(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Append keys and values (N, heads, T, size) of the next positions; return those of all positions so far."""
-        if self.kept is None:
+        if not self.filled:
             samples, heads, _, size = key.shape
-            self.kept = key.new_empty(2, samples, heads, self.room, size)
+            # Not empty: a mask hides what is there, but leaves NaN as it is.
+            self.kept = key.new_zeros(2, samples, heads, self.room, size)
         begin, self.filled = self.filled, self.filled + key.shape[2]
         self.kept[0, :, :, begin : self.filled] = key
         self.kept[1, :, :, begin : self.filled] = value
         keys, values = self.kept[:, :, :, : self.filled]
         return keys, values
+
+
+class StaticKVCache:
+    """The same in memory of one shape, all of which is attended to, so that no shape changes with the text.
+
+    A mask has to hide the positions after the newest one, which is a tensor (1,).
+    """
+
+    def __init__(self, kept: torch.Tensor, position: torch.Tensor) -> None:
+        self.kept, self.position = kept, position
+
+    def append(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the key and the value (N, heads, 1, size) of the newest position; return those of all positions."""
+        self.kept[0].index_copy_(2, self.position, key)
+        self.kept[1].index_copy_(2, self.position, value)
+        return self.kept[0], self.kept[1]
+
+
+AnyCache = Union[KVCache, StaticKVCache]
 
 
 class GenerationState(NamedTuple):
@@ -59,6 +79,25 @@ class GenerationState(NamedTuple):
     caches: Sequence[KVCache]
 
 
+class RotaryTables(NamedTuple):
+    """Cosines and sines (T, size / 2) by which keys and queries of T positions are turned, alike in all layers."""
+
+    cosine: torch.Tensor
+    sine: torch.Tensor
+
+
+def rotary_tables(size: int, first: int | torch.Tensor, length: int, device: torch.device) -> RotaryTables:
+    """Return the tables of heads of a size for the positions from `first` on.
+
+    Su et al., arXiv:2104.09864, with halves paired as in Megatron and Llama.
+    """
+    half = size // 2
+    rates = BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+    positions = torch.arange(length, device=device, dtype=torch.float32) + first
+    angles = positions[:, None] * rates
+    return RotaryTables(angles.cos(), angles.sin())
+
+
 class SelfAttention(nn.Module):
     """Multi-head self-attention."""
 
@@ -66,13 +105,17 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.heads, self.causal = model["heads"], model["attention"] == "causal"
         self.size = model["width"] // model["heads"]
-        self.rotary, self.fused = model["positions"]["kind"] == "rotary", FUSED
+        self.fused = FUSED
         self.query_key_value = nn.Linear(model["width"], 3 * model["width"])
         self.project = nn.Linear(model["width"], model["width"])
         self.dropout = nn.Dropout(model["dropout"])
 
     def forward(
-        self, x: torch.Tensor, attention_mask: torch.Tensor | None, cache: KVCache | None = None
+        self,
+        x: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        rotary: RotaryTables | None = None,
+        cache: AnyCache | None = None,
     ) -> torch.Tensor:
         """(N, T, width) -> the same shape. `attention_mask` (N, 1, 1, T) is true for real tokens; None means all are.
 
@@ -81,10 +124,9 @@ class SelfAttention(nn.Module):
         samples, length, _ = x.shape
         heads = self.query_key_value(x).view(samples, length, 3, self.heads, self.size)
         query, key, value = heads.permute(2, 0, 3, 1, 4)  # (N, heads, T, size) each
-        if self.rotary:
-            first = cache.filled if cache else 0
-            query, key = rotate(query, first), rotate(key, first)
-        if cache:
+        if rotary is not None:
+            query, key = rotate(query, rotary), rotate(key, rotary)
+        if cache is not None:
             key, value = cache.append(key, value)
         attended = self.attend(query, key, value, attention_mask)
         return self.project(attended.transpose(1, 2).reshape(samples, length, self.heads * self.size))
@@ -106,16 +148,10 @@ class SelfAttention(nn.Module):
         return self.dropout(scores.softmax(-1)) @ value
 
 
-def rotate(x: torch.Tensor, first: int = 0) -> torch.Tensor:
-    """Apply rotary position embeddings to (N, heads, T, size), the positions counted from `first`.
-
-    Su et al., arXiv:2104.09864, with halves paired as in Megatron and Llama.
-    """
+def rotate(x: torch.Tensor, tables: RotaryTables) -> torch.Tensor:
+    """Apply rotary position embeddings to (N, heads, T, size)."""
     half = x.shape[-1] // 2
-    rates = BASE ** (-torch.arange(half, device=x.device, dtype=torch.float32) / half)
-    positions = torch.arange(first, first + x.shape[-2], device=x.device, dtype=torch.float32)
-    angles = positions[:, None] * rates  # (T, size / 2)
-    cosine, sine = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    cosine, sine = tables.cosine.to(x.dtype), tables.sine.to(x.dtype)
     first, second = x[..., :half], x[..., half:]
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
 
@@ -135,13 +171,17 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(model["dropout"])
 
     def forward(
-        self, x: torch.Tensor, attention_mask: torch.Tensor | None, cache: KVCache | None = None
+        self,
+        x: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        rotary: RotaryTables | None = None,
+        cache: AnyCache | None = None,
     ) -> torch.Tensor:
         """(N, T, width) -> the same shape."""
         if self.before:
-            x = x + self.dropout(self.attention(self.attention_normalisation(x), attention_mask, cache))
+            x = x + self.dropout(self.attention(self.attention_normalisation(x), attention_mask, rotary, cache))
             return x + self.dropout(self.feed_forward(self.feed_forward_normalisation(x)))
-        x = self.attention_normalisation(x + self.dropout(self.attention(x, attention_mask)))
+        x = self.attention_normalisation(x + self.dropout(self.attention(x, attention_mask, rotary)))
         return self.feed_forward_normalisation(x + self.dropout(self.feed_forward(x)))
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -161,11 +201,14 @@ class InputEmbedding(nn.Module):
         self.normalisation = normalisation(model) if model["normalisation"]["place"] == "after" else nn.Identity()
         self.dropout = nn.Dropout(model["dropout"])
 
-    def forward(self, tokens: torch.Tensor, segments: torch.Tensor | None, first: int = 0) -> torch.Tensor:
-        """(N, T) each -> (N, T, width). The first token is at position `first`."""
+    def forward(
+        self, tokens: torch.Tensor, segments: torch.Tensor | None, first: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """(N, T) each -> (N, T, width). The first token is at position `first`, the only one if that is a tensor."""
         x = self.tokens(tokens)
         if self.places is not None:
-            x = x + self.places.weight[first : first + tokens.shape[1]]
+            single = isinstance(first, torch.Tensor)
+            x = x + (self.places(first) if single else self.places.weight[first : first + tokens.shape[1]])
         if self.segments is not None:
             x = x + self.segments(segments)
         return self.dropout(self.normalisation(x))
@@ -180,17 +223,27 @@ class Transformer(nn.Module):
         self.blocks = nn.ModuleList(Block(model) for _ in range(model["layers"]))
         self.head = HEADS[model["head"]["kind"]](model)
         self.reads_whole = model["attention"] == "bidirectional"
+        self.padded = True  # whether texts may end in padding, which has to be masked then
+        self.rotary_size = model["width"] // model["heads"] if model["positions"]["kind"] == "rotary" else None
         initialise(self, model)
         if model["head"].get("tied"):
             self.head.decoder.weight = self.embedding.tokens.weight
 
     def forward(self, tokens: torch.Tensor, segments: torch.Tensor | None = None, *head_inputs: torch.Tensor) -> Any:
         """Tokens (N, T) and segments (N, T) -> the output of the head, which also gets the inputs in `head_inputs`."""
-        attention_mask = (tokens != PADDING)[:, None, None, :] if self.reads_whole else None
+        masked = self.reads_whole and self.padded
+        attention_mask = (tokens != PADDING)[:, None, None, :] if masked else None
         x = self.embedding(tokens, segments)
+        rotary = self.rotary(tokens)
         for block in self.blocks:
-            x = block(x, attention_mask)
+            x = block(x, attention_mask, rotary)
         return self.head(x, *head_inputs)
+
+    def rotary(self, tokens: torch.Tensor, first: int | torch.Tensor = 0) -> RotaryTables | None:
+        """Return the tables of the positions of tokens (N, T) from `first` on, or None without rotary positions."""
+        if self.rotary_size is None:
+            return None
+        return rotary_tables(self.rotary_size, first, tokens.shape[1], tokens.device)
 
     def begin(self, tokens: torch.Tensor, new: int) -> GenerationState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
@@ -198,23 +251,53 @@ class Transformer(nn.Module):
 
     def follow(self, text: GenerationState) -> GenerationState:
         """Return the state after the likeliest next token."""
-        x = self.embedding(text.token, None, text.caches[0].filled)
-        for block, cache in zip(self.blocks, text.caches):
-            x = block(x, None, cache)
-        return GenerationState(self.head(x[:, -1:]).argmax(-1), text.caches)
+        first = text.caches[0].filled
+        return GenerationState(self.likeliest(text.token, first, text.caches), text.caches)
+
+    def begin_static(self, tokens: torch.Tensor, new: int) -> tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]]:
+        """Return the likeliest next token of a text (N, T), its position (1,), and the memory of each block's cache."""
+        token, caches = self.begin(tokens, new)
+        position = torch.full((1,), tokens.shape[1], dtype=torch.int64, device=tokens.device)
+        return token, position, [cache.kept for cache in caches]
+
+    def follow_static(
+        self, token: torch.Tensor, position: torch.Tensor, kept: Sequence[torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the likeliest token after `token` and its position, in operations whose shapes are always the same."""
+        visible = torch.arange(kept[0].shape[3], device=token.device) <= position
+        caches = [StaticKVCache(memory, position) for memory in kept]
+        return self.likeliest(token, position, caches, visible[None, None, None]), position + 1
+
+    def likeliest(
+        self,
+        tokens: torch.Tensor,
+        first: int | torch.Tensor,
+        caches: Sequence[AnyCache],
+        attention_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return the likeliest token (N, 1) after the next ones (N, T) of texts, which begin at position `first`."""
+        x = self.embedding(tokens, None, first)
+        rotary = self.rotary(tokens, first)
+        for block, cache in zip(self.blocks, caches):
+            x = block(x, attention_mask, rotary, cache)
+        token: torch.Tensor = self.head(x[:, -1:]).argmax(-1)
+        return token
 
 
 class NextToken(nn.Module):
     """The head of GPT: logits of the next token."""
+
+    decodes_late = False  # whether the loss makes the logits in training, part by part
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.normalisation = normalisation(model)
         self.decoder = nn.Linear(model["width"], model["vocabulary"], bias=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor) -> torch.Tensor | Undecoded:
         """(N, T, width) -> (N, T, vocabulary)."""
-        return self.decoder(self.normalisation(x))
+        x = self.normalisation(x)
+        return Undecoded(x, self.decoder.weight) if self.training and self.decodes_late else self.decoder(x)
 
 
 class Span(nn.Module):

@@ -17,6 +17,7 @@ from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import SamplerRule, rule_of  # noqa: E402
 from entrypoints.data.generated import synthetic  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.devices.pytorch.shared.recorded import Recorded  # noqa: E402
 from entrypoints.workloads import diagnostics  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, samplers  # noqa: E402
 from entrypoints.workloads.pytorch.samplers import Density, HamiltonianMonteCarlo, Observed  # noqa: E402
@@ -77,7 +78,7 @@ def test_the_posterior_of_a_linear_regression_is_the_exact_one():
     features, targets = observations()
     density = Regression(3)
     density.chance = synthetic.SeededRandom(3)
-    sampler = HamiltonianMonteCarlo(density, density, dataclasses.replace(RULE, step_size=0.12))
+    sampler = HamiltonianMonteCarlo(density, dataclasses.replace(RULE, step_size=0.12))
     sampled, accepted = [], 0
     with torch.no_grad():
         chains = sampler.begin(torch.from_numpy(features), torch.from_numpy(targets), 0, 20)
@@ -110,7 +111,7 @@ def test_leapfrog_goes_back_where_it_came_from():
     with torch.no_grad():
         for step, steps in ((0.04, 10), (0.02, 20)):
             rule = dataclasses.replace(RULE, leapfrog_steps=steps)
-            sampler = HamiltonianMonteCarlo(density, density, rule)
+            sampler = HamiltonianMonteCarlo(density, rule)
             log_density, slope = density(position, observed)
             sizes, accepted = torch.full((2, 1), step).double(), position[:, 0] > 9
             rest = torch.zeros(2), accepted, 0, 0, 1
@@ -181,8 +182,8 @@ def test_a_table_with_text_in_it_is_an_error_of_data(program, tmp_path):
     assert "row 8, column 'x2': 'high' is no number of single precision. Mend" in document["status"]["message"]
 
 
-def test_a_compiled_density_is_asked_for(monkeypatch):
-    """Whatever stands for the density is what gives the gradients."""
+def test_compiled_steps_are_asked_for(monkeypatch):
+    """Whatever stands for some leapfrog steps is what does them, all of a trajectory."""
     if not hasattr(torch, "compile"):
         pytest.skip("this torch compiles nothing")
     asked = []
@@ -196,6 +197,67 @@ def test_a_compiled_density_is_asked_for(monkeypatch):
 
     monkeypatch.setenv("CXX", sys.executable)  # a compiler has to be here, which is not called
     monkeypatch.setattr(torch, "compile", compiled)
-    session = cpu.open_session(build.model(CARD, 0), dataclasses.replace(RULE, leapfrog_steps=2), "fp32", True)
+    session = cpu.open_session(build.model(CARD, 0), dataclasses.replace(RULE, leapfrog_steps=20), "fp32", "default")
     positions(session, loader.synthetic_batch(CARD, 3, seed=1), 1)
-    assert len(asked) == 5 and set(asked) == {session.model.network}
+    assert len(asked) == 2 * 20 and {leapfrog.density for leapfrog in asked} == {session.model.network}
+
+
+def drawn(optimised=samplers.several, steps=30, rounds=4):
+    """What chains draw whose leapfrog steps are done by what `optimised` makes of them."""
+    network, batch = build.model(CARD, 0).network, loader.synthetic_batch(CARD, 3, seed=1)
+    sampler = HamiltonianMonteCarlo(network, dataclasses.replace(RULE, leapfrog_steps=steps), optimised)
+    with torch.no_grad():
+        states = [sampler.begin(batch.inputs, batch.targets, 2, 3)]
+        for _ in range(rounds - 1):
+            states.append(sampler.follow(states[-1]))
+    return [samplers.chain_sample(state) for state in states]
+
+
+def same(ours, theirs, rtol=0.0, of_energies=0.0):
+    """Within a tolerance, and differences of energies within another: they are small, and energies are large."""
+    assert any(draw.accepted.any() for draw in ours)
+    for mine, other in zip(ours, theirs):
+        assert mine.evaluations == other.evaluations
+        for field in ("position", "log_density", "log_acceptance", "step_size"):
+            slack = of_energies if field == "log_acceptance" else rtol
+            np.testing.assert_allclose(getattr(mine, field), getattr(other, field), rtol=rtol, atol=slack)
+
+
+def capture_stand_in(replays):
+    """The host in place of a GPU: a replay does again what was recorded, into the same memory."""
+
+    def capture(function):
+        outputs = function()
+
+        def replay():
+            replays.append(1)
+            for kept, new in zip(outputs, function()):
+                kept.copy_(new)
+
+        return replay, outputs
+
+    return capture
+
+
+def test_replayed_trajectories_are_the_same():
+    replays: list[int] = []
+    ours = drawn(lambda leapfrog, steps: Recorded(samplers.several(leapfrog, steps), capture_stand_in(replays)))
+    same(ours, drawn())
+    assert len(replays) == 4 * 30 / 10, "one for ten steps, however many kernels they are"
+
+
+def test_a_recording_is_made_anew_for_other_shapes():
+    replays: list[int] = []
+    double = Recorded(lambda x, pair: (2 * x + pair[0],), capture_stand_in(replays))
+    for size in (2, 2, 3):
+        x, added = torch.rand(size), torch.rand(size)
+        assert torch.equal(double(x, (added, added))[0], 2 * x + added)
+    first = double(x, (added, added))[0]
+    assert torch.equal(double(first, (added, added))[0], 2 * (2 * x + added) + added), "outputs may be inputs"
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="this torch compiles nothing")
+def test_compiled_trajectories_are_the_same():
+    compiled = drawn(lambda leapfrog, steps: samplers.several(torch.compile(leapfrog), steps))
+    same(compiled, drawn(), 1e-4, 0.1)

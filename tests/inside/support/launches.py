@@ -1,0 +1,52 @@
+"""What PyTorch hands to a device: counted on the CPU, by the rules of PyTorch's multi-tensor operations."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+# Operations that start nothing: they return another view of a tensor, or memory.
+WITHOUT_KERNEL = (
+    "empty",
+    "view",
+    "detach",
+    "unbind",
+    "alias",
+    "t",
+    "transpose",
+    "permute",
+    "expand",
+    "select",
+    "slice",
+)
+
+
+class Launches(TorchDispatchMode):
+    """Counts what a GPU would at least be told to start.
+
+    A multi-tensor operation counts once where GPUs take the lists together, which wants tensors of the same number to
+    agree in shape and strides over all lists (ATen/native/ForeachUtils.h, `can_use_fast_route`); otherwise once for
+    each tensor.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count an operation and do it."""
+        self.count += launches(operation.overloadpacket.__name__, args)
+        return operation(*args, **(kwargs or {}))
+
+
+def launches(name: str, args: Sequence[Any]) -> int:
+    """Return how many kernels an operation starts on a GPU, at least."""
+    if name in WITHOUT_KERNEL or name.startswith(("empty_", "_unsafe_view")):
+        return 0
+    if not name.startswith("_foreach_"):
+        return 1
+    lists = [each for each in args if isinstance(each, (list, tuple)) and isinstance(each[0], torch.Tensor)]
+    alike = all(len({(tensor.shape, tensor.stride()) for tensor in column}) == 1 for column in zip(*lists))
+    return 1 if alike else len(lists[0])

@@ -1,0 +1,341 @@
+"""What makes training and decoding of texts faster changes nothing: against the plain formulation of each."""
+
+from __future__ import annotations
+
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from small_networks import losses_of, smaller  # noqa: E402
+
+from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Batch, rule_of  # noqa: E402
+from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.devices.pytorch.shared import packing  # noqa: E402
+from entrypoints.devices.pytorch.shared.generation import WARM_UP, ReplayedGeneration, StaticGeneration  # noqa: E402
+from entrypoints.workloads.pytorch import build, layers, loader, transformer  # noqa: E402
+
+CARDS = {name: card for name, card in cards.load().items() if card.family == "transformer"}
+PROMPT, NEW = 7, 6
+
+
+def made(workload, precision="fp32", compiled=False):
+    """A session with a small network of known weights, and its card."""
+    card = smaller(CARDS[workload])
+    model = build.without_randomness(build.model(card, seed=3))
+    build.load_probe_weights(model)
+    return cpu.open_session(model, rule_of(card.problem, 3), precision, compiled), card
+
+
+def prompts(card):
+    return loader.formula_batch(card, 3).inputs[:, :PROMPT]
+
+
+def generated(source, tokens):
+    state, all_tokens = source.begin(tokens, NEW), []
+    for _ in range(NEW - 1):
+        all_tokens.append(state.token)
+        state = source.follow(state)
+    return torch.cat([*all_tokens, state.token], 1)
+
+
+# Decoding
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m"])
+def test_memory_of_one_shape_changes_no_text(workload, fused, monkeypatch):
+    if fused and not transformer.FUSED:
+        pytest.skip("this torch has no such operation")
+    monkeypatch.setattr(transformer, "FUSED", fused)
+    session, card = made(workload)
+    network = session.model.network.eval()
+    tokens = prompts(card)
+    with torch.no_grad():
+        plain = generated(network, tokens)
+        assert torch.equal(generated(StaticGeneration(network, lambda program: program), tokens), plain)
+        whole = network(torch.cat([tokens, plain], 1))[:, PROMPT - 1 : -1]
+    assert torch.equal(whole.argmax(-1), plain) and len(set(plain.flatten().tolist())) > 2
+
+
+class Graph:
+    """Calls again what was called while it was recorded; operations run at once here."""
+
+    def __init__(self):
+        self.replays = 0
+        self.program: Any = None
+
+    def replay(self):
+        self.replays += 1
+        self.program()
+
+
+class Runtime:
+    """A stand-in for torch.cuda that counts what it is given."""
+
+    def __init__(self):
+        self.graphs: list[Graph] = []
+
+    def Stream(self):  # noqa: N802 - as in torch.cuda
+        return SimpleNamespace(wait_stream=lambda other: None)
+
+    current_stream = Stream
+
+    def CUDAGraph(self):  # noqa: N802 - as in torch.cuda
+        self.graphs.append(Graph())
+        return self.graphs[-1]
+
+    @contextlib.contextmanager
+    def stream(self, _):
+        yield
+
+    @contextlib.contextmanager
+    def graph(self, graph):
+        yield
+
+
+def test_a_recorded_program_is_replayed_once_for_each_token():
+    session, card = made("gpt2")
+    network = session.model.network.eval()
+    runtime, calls = Runtime(), []
+
+    class Recorded(ReplayedGeneration):
+        """Recording computes nothing on a GPU."""
+
+        def recorded(self, own, first):
+            graph = super().recorded(own, first)
+            self.place(own, first)
+            graph.program = lambda: self.advance(own)
+            return graph
+
+    def counted(program):
+        def call(*given):
+            calls.append(program.__name__)
+            return program(*given)
+
+        return call
+
+    generation = Recorded(network, counted, runtime)
+    tokens = prompts(card)
+    with torch.no_grad():
+        for text in (tokens, tokens.flip(0)):
+            assert torch.equal(generated(generation, text), generated(network, text))
+    (graph,) = runtime.graphs
+    assert graph.replays == 2 * (NEW - 1)
+    assert calls.count("begin_static") == 2
+    assert calls.count("follow_static") == WARM_UP + 1 + graph.replays
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch compiles from 2.0 on")
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_800m"])
+def test_compiled_generation_is_one_program_for_all_tokens(workload):
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    texts = []
+    for compiled in (False, True):
+        session, card = made(workload, compiled=compiled)
+        source = SimpleNamespace(
+            begin=lambda tokens, new, session=session: session.begin(Batch(tokens, None), new), follow=session.iterate
+        )
+        texts += [generated(source, prompts(card)) for _ in range(2)]
+    assert all(torch.equal(text, texts[0]) for text in texts)
+    assert counters["stats"]["unique_graphs"] == 2, "one for prompts, one for each token after them"
+    assert not counters["graph_break"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_packed_weights_change_no_text(precision):
+    session, card = made("gpt2", precision)
+    plain, _ = made("gpt2", precision)
+    tokens = prompts(card)
+    state = session.begin(Batch(tokens, None), NEW)
+    kinds = {type(layer) for layer in session.inference_model().network.modules()}
+    able = packing.can_pack(torch.float32 if precision == "fp32" else torch.bfloat16)
+    assert (packing.PackedLinear in kinds) == able
+    assert not any(isinstance(layer, packing.PackedLinear) for layer in session.model.modules())
+    with torch.no_grad(), plain.autocast():
+        expected = generated(plain.model.network.eval(), tokens)
+    new = [state.token]
+    for _ in range(NEW - 1):
+        state = session.iterate(state)
+        new.append(state.token)
+    assert torch.equal(torch.cat(new, 1), expected)
+
+
+# Half precision
+
+
+@pytest.mark.parametrize("workload", ["gpt2", "bert_base", "resnet50", "mobilenet_v3_small", "image_compression"])
+def test_weights_that_are_kept_in_half_precision_compute_what_autocast_computes(workload):
+    """Bit by bit: autocast does to them at every call what was done once."""
+    card = cards.load()[workload]
+    if card.family == "transformer":
+        card = smaller(card)
+    model = build.fold_batch_norms(build.without_randomness(build.model(card, seed=3)))
+    halved = build.half_weights(model, torch.bfloat16)
+    batch = loader.formula_batch(card, 2)
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        output, expected = halved(batch.inputs)[0], model(batch.inputs)[0]
+    assert torch.equal(output, expected)
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert torch.bfloat16 in {weight.dtype for weight in halved.parameters()}
+
+
+def test_training_goes_on_in_single_precision_after_inference():
+    (session, card), (other, _) = made("gpt2", "bf16"), made("gpt2", "bf16")
+    batch = loader.formula_batch(card, 3)
+    before = session.train(batch).loss()
+    assert other.train(batch).loss() == before
+    evaluated = session.evaluate(batch).loss
+    assert session.train(batch).loss() == other.train(batch).loss() < before
+    assert session.evaluate(batch).loss < evaluated
+    assert all(weight.dtype == torch.float32 for weight in session.model.parameters())
+
+
+# Loss over a large vocabulary
+
+
+@pytest.mark.parametrize("multiple", [1, 64])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_the_loss_in_chunks_and_its_gradients_are_the_plain_ones(dtype, smoothing, multiple, monkeypatch):
+    monkeypatch.setattr(layers, "AT_ONCE", 100)
+    random = torch.Generator().manual_seed(1)
+    rows, weight = (torch.randn(size, 16, generator=random, dtype=dtype) for size in (370, 301))
+    labels = torch.randint(0, 301, (370,), generator=random)
+    inputs = rows.requires_grad_(), weight.requires_grad_()
+    loss = layers.ChunkedLoss.apply(*inputs, labels, smoothing, multiple, dtype)
+    plain = torch.nn.functional.cross_entropy(rows @ weight.t(), labels, label_smoothing=smoothing)
+    near: Any = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-7}
+    torch.testing.assert_close(loss, plain, **near)
+    for actual, expected in zip(torch.autograd.grad(3 * loss, inputs), torch.autograd.grad(3 * plain, inputs)):
+        torch.testing.assert_close(actual, expected, **near)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_loss_in_chunks_is_as_exact_in_half_precision(dtype):
+    if dtype == torch.float16 and torch.__version__ < "2.1":
+        pytest.skip("this torch has no such products on a CPU")
+    random = torch.Generator().manual_seed(1)
+    rows, weight = (torch.randn(size, 32, generator=random) / 4 for size in (300, 1000))
+    labels = torch.randint(0, 1000, (300,), generator=random)
+    inputs = rows.requires_grad_(), weight.requires_grad_()
+    exact = torch.autograd.grad(torch.nn.functional.cross_entropy(rows @ weight.t(), labels), inputs)
+
+    def error(loss):
+        gradients = torch.autograd.grad(loss, inputs)
+        return [float((each - other).norm() / other.norm()) for each, other in zip(gradients, exact)]
+
+    ours = error(layers.ChunkedLoss.apply(*inputs, labels, 0.0, 64, dtype))
+    plain = error(torch.nn.functional.cross_entropy((rows.to(dtype) @ weight.to(dtype).t()).float(), labels))
+    assert all(mine <= 1.1 * other for mine, other in zip(ours, plain)), (ours, plain)
+
+
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m"])
+def test_a_step_loses_the_same_whether_logits_are_made_at_once_or_not(workload):
+    losses = []
+    for late in (True, False):
+        session, card = made(workload)
+        for layer in session.model.modules():
+            if hasattr(layer, "decodes_late"):
+                assert layer.decodes_late
+                layer.decodes_late = late
+        losses.append(losses_of(session, loader.formula_batch(card, 3), 4))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0][-1] < losses[0][0]
+
+
+def test_training_returns_the_loss_alone_and_inference_logits():
+    session, card = made("gpt2")
+    batch = loader.formula_batch(card, 3)
+    output, loss = session.model.train()(batch.inputs, batch.targets)
+    assert output is None and loss.dim() == 0
+    logits, evaluated = session.model.eval()(batch.inputs, batch.targets)
+    assert logits.shape == (*batch.inputs.shape, card.problem["model"]["vocabulary"])
+    torch.testing.assert_close(evaluated, loss)
+
+
+GENERATING = [name for name, card in CARDS.items() if "generation" in card.problem]
+
+
+def numbers_kept(problem, blocks):
+    """What backward wants of a sample at least: attention in one operation, dropouts left out, logits never kept."""
+    model, places = problem["model"], problem["input"]["length"]
+    width, rotary = model["width"], model["positions"]["kind"] == "rotary"
+    statistics = 4 + model["heads"]  # of two normalisations, and of the scores of each head
+    block = 2 * model["feed_forward"] + (11 if rotary else 8) * width + statistics
+    around = 2 * width + 2 + 2  # last normalisation, gradient of its output, its statistics, tokens
+    return places * (blocks * block + around)
+
+
+@pytest.mark.parametrize("workload", GENERATING)
+def test_the_memory_of_the_card_is_what_is_reckoned(workload):
+    problem = CARDS[workload].problem
+    assert CARDS[workload].memory["training_elements_per_unit"] == numbers_kept(problem, problem["model"]["layers"])
+
+
+@pytest.mark.skipif(torch.__version__ < "2.1", reason="before, attention is not one operation on a CPU")
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", pytest.param("gpt_800m", marks=pytest.mark.full)])
+def test_what_is_reckoned_is_what_autograd_keeps(workload):
+    problem = CARDS[workload].problem
+    model = {**problem["model"], "layers": 2, "vocabulary": 97, "dropout": 0.0}
+    objective = build.decoding_late(build.Objective(transformer.network(model), problem["loss"])).train()
+
+    def kept(samples):
+        storages = {}
+
+        def keep(tensor):
+            storages[tensor.untyped_storage().data_ptr()] = tensor  # kept alive, so that no address comes twice
+            return tensor
+
+        tokens = torch.zeros(samples, problem["input"]["length"], dtype=torch.int64)
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            objective(tokens, tokens)
+        return sum(tensor.untyped_storage().nbytes() for tensor in storages.values()) // 4
+
+    assert kept(2) - kept(1) == numbers_kept({**problem, "model": model}, 2)
+
+
+# Masks and rotary tables
+
+
+def test_a_mask_is_left_out_where_nothing_is_padded(monkeypatch):
+    session, card = made("bert_base")
+    full, masks = loader.synthetic_batch(card, 3, seed=1), []
+    attend = transformer.SelfAttention.attend
+
+    def noted(part, query, key, value, attention_mask):
+        masks.append(attention_mask is not None)
+        return attend(part, query, key, value, attention_mask)
+
+    monkeypatch.setattr(transformer.SelfAttention, "attend", noted)
+    assert full.padding == 0
+    loss = session.evaluate(full).loss
+    assert masks == [False, False]
+    assert session.evaluate(full._replace(padding=None)).loss == pytest.approx(loss, rel=1e-6)
+    assert masks[2:] == [True, True]
+    session.infer(full)
+    session.infer_request(full)
+    assert masks[4:] == [False, False, True, True], "requests share the network, and some may have padding"
+
+
+def test_rotary_tables_are_made_once_for_all_layers(monkeypatch):
+    session, card = made("gpt_800m")
+    network, calls = session.model.network.eval(), []
+    tables = transformer.rotary_tables
+
+    def noted(*given):
+        calls.append(given)
+        return tables(*given)
+
+    monkeypatch.setattr(transformer, "rotary_tables", noted)
+    with torch.no_grad():
+        network(prompts(card))
+        assert len(calls) == 1
+        generated(network, prompts(card))
+    assert len(calls) == 1 + NEW
