@@ -6,9 +6,16 @@ from typing import TypedDict
 
 TASKS = ("training", "inference", "sampling", "microbenchmark")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
+HALF = ("bf16", "fp16")
+MIXED, PURE = "mixed", "pure"
 PIPELINED = "pipelined"  # stages that compute different micro-batches at the same time
 STAGED = (PIPELINED, "sharded", "phased")  # how stages of a model take turns on devices
 CPU_BINDINGS = ("auto", "none")
+DEFAULT_MODE, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"  # of torch.compile
+AUTO_MODE = "auto"  # the mode that fits device and workload
+WITH_GRAPHS = (REDUCE_OVERHEAD, MAX_AUTOTUNE)  # in which Inductor records CUDA graphs, where there can be any
+NOT_COMPILED = "none"  # also where the card says that a model is compiled
+COMPILE_MODES = (DEFAULT_MODE, REDUCE_OVERHEAD, MAX_AUTOTUNE, AUTO_MODE, NOT_COMPILED)
 DDP = "ddp"  # ranks with a copy of the model each, which average their gradients
 FSDP = "fsdp"  # ranks with a shard of each weight, which are gathered block by block
 ZERO = ("zero1", "zero2", "zero3")  # ranks that divide optimizer states, gradients too, and weights too
@@ -17,6 +24,18 @@ OFFLOADED = (FSDP, *ZERO[1:])  # those that can keep in host memory what ranks d
 TENSOR = "tensor"  # ranks with a share of the matrices of each block
 PARTED = (PIPELINED, TENSOR)  # how ranks with different parts of one model train it together
 STRATEGIES = (*STAGED, *RANKED, TENSOR)
+
+
+def precision_kind(precision: str, device: str, task: str) -> str | None:
+    """Return how much a run computes in half precision; None without half precision, and for a single operation.
+
+    `mixed`: matrix products and convolutions, from weights that training keeps and updates in single precision, as do
+    CPUs and GPUs. `pure`: everything, with weights in half precision, as IPUs do; the loss and states of the optimizer
+    may be in single precision.
+    """
+    if precision not in HALF or task == "microbenchmark":
+        return None
+    return PURE if device == "ipu" else MIXED
 
 
 class MeasuredPeak(TypedDict):

@@ -11,7 +11,15 @@ from entrypoints.contract import points
 from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.group import Connected
 from entrypoints.contract.points import Omitted, Point, Verified
-from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import (
+    BACKEND_FACTS,
+    COMPILATION_FACTS,
+    DEVICE_CONDITIONS,
+    DeviceConditions,
+    DeviceFacts,
+    Executed,
+    Usage,
+)
 from entrypoints.contract.statuses import FAILURES
 
 PHASES = ("import", "data", "model", "compile", "warmup", "steady")
@@ -209,6 +217,7 @@ Message = Union[
     Scheduled,
     Probed,
     RunCheck,
+    Executed,
     Usage,
     Placed,
     Connected,
@@ -266,6 +275,11 @@ def _is_condition(item: tuple[str, Any]) -> bool:
     return name in DEVICE_CONDITIONS and plain
 
 
+def _is_execution(item: tuple[str, Any]) -> bool:
+    name, value = item
+    return name in (*COMPILATION_FACTS, *BACKEND_FACTS) and not isinstance(value, bool) and _is_plain(value)
+
+
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str) or (isinstance(value, (int, float)) and abs(value) <= LARGEST)
 
@@ -298,6 +312,7 @@ _ALLOWED: dict[Any, tuple[Callable[[Any], bool], str]] = {
     Point: (lambda message: message.operation in points.OPERATIONS, "an unknown operation"),
     Software: (lambda message: len(message.libraries) <= MOST_LIBRARIES, "too many libraries"),
     DeviceFacts: (lambda message: 0 not in (message.devices, message.ranks, message.replicas), "no device"),
+    Executed: (lambda message: all(map(_is_execution, message.facts.items())), "something other than facts"),
     DeviceConditions: (lambda message: all(map(_is_condition, message.facts.items())), "something other than facts"),
 }
 

@@ -7,7 +7,7 @@ rule. It compiles forward, backward and update itself, since some vendors do the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, NamedTuple, Protocol, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence, Union
 
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import Point
@@ -17,6 +17,14 @@ DEVICE_CONDITIONS = (
     *("driver", "power_cap", "clock", "clock_max", "memory_clock", "performance_state", "temperature", "ecc"),
     *("throttling", "partitioning", "persistence", "memory_used", "other_processes"),
 )
+
+
+# How TorchInductor compiled a model, by its own counts: graphs that were captured, breaks between them, functions that
+# were compiled again, CUDA graphs that were recorded, those that it did without; and whether its cache had the code.
+COMPILATION_FACTS = ("graphs", "graph_breaks", "recompilations", "cuda_graphs", "cuda_graphs_skipped", "cache")
+# What computed: the kernels of attention, the arithmetic of matrix products, the allocator of the device's memory, and
+# what chooses among kernels by trying them.
+BACKEND_FACTS = ("attention", "matmul_precision", "allocator", "autotuning")
 
 
 @dataclass(frozen=True)
@@ -67,8 +75,17 @@ class PointRule:
 Rule = Union[OptimizerRule, SamplerRule, PointRule]
 
 
+class IpuMemory(NamedTuple):
+    """How a model uses the memory of IPUs."""
+
+    proportions: Sequence[float] | None = None  # of an IPU's memory, for what operations need while they run: of each
+    io_tiles: int | None = None  # of an IPU that only exchange data with the host; None: all compute
+    recomputed: bool = False  # whether blocks keep only their output for backward
+    states_off_chip: bool = False  # whether the optimizer's states are in the streaming memory beside the IPUs
+
+
 class BatchPartition(NamedTuple):
-    """How the samples of a call are divided. The product of all numbers except stages is the whole."""
+    """How the samples of a call are divided. The product of the first four numbers is the whole."""
 
     micro_batch: int  # samples that are computed at once
     accumulation: int = 1  # micro-batches whose gradients make one update
@@ -76,6 +93,7 @@ class BatchPartition(NamedTuple):
     device_iterations: int = 1  # in one call: updates, or micro-batches of inference
     stages: int = 1  # parts of a copy of the model
     strategy: str | None = None  # one of choices.STRATEGIES, if there are several stages
+    memory: IpuMemory = IpuMemory()
 
     @property
     def samples(self) -> int:
@@ -98,8 +116,23 @@ def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:
     return OptimizerRule.from_problem(problem["optimizer"], batch_size)
 
 
+class Normalisation(NamedTuple):
+    """What a network takes of images that are bytes: their share of 255, less the mean, over the standard deviation."""
+
+    mean: tuple[float, ...]  # by channel
+    standard_deviation: tuple[float, ...]
+
+    @classmethod
+    def of(cls, rule: Mapping[str, Any]) -> Normalisation:
+        """Return that of a card's `problem.input`."""
+        return cls(tuple(rule["mean"]), tuple(rule["standard_deviation"]))
+
+
 class Batch(NamedTuple):
     """One batch as the framework's tensors, a single one or a tuple of them, samples along the first axis.
+
+    Images that were decoded may be bytes (N, H, W, C): a quarter of what has to be sent to a device. The session
+    normalises them there.
 
     Also the samples that were unreadable when it was made, and the seconds in which it was decoded and augmented,
     summed over its samples; None if nothing was. Tokens are counted if samples consist of them.
@@ -112,6 +145,7 @@ class Batch(NamedTuple):
     tokens: int | None = None
     padding: int | None = None  # positions without a token
     numbers: Any = None  # of the samples in their source, if more than a loss is asked of the model
+    normalisation: Normalisation | None = None  # of inputs that are bytes, and of targets that are these inputs
 
     @property
     def samples(self) -> int:
@@ -122,13 +156,21 @@ class Batch(NamedTuple):
 class StepReport(NamedTuple):
     """What one call did: samples, optimizer updates, and ways to read the loss and the output.
 
-    Calling them may wait for the device; `loss` is None if the task has no loss, `output` if it has one.
+    Calling them may wait for the device; `loss` is None if the task has no loss, `output` if it has one. `skipped`, if
+    updates may be skipped, returns whether they were: a scaler of gradients does if one is not finite. It is read once
+    the device has done the step, and does not wait.
     """
 
     samples: int
     updates: int
     loss: Callable[[], float] | None
     output: Callable[[], Any] | None = None
+    skipped: Callable[[], bool] | None = None
+
+    @property
+    def done_updates(self) -> int:
+        """The updates that were not skipped, once the device has done the step."""
+        return 0 if self.skipped and self.skipped() else self.updates
 
 
 class EvaluationResult(NamedTuple):
@@ -183,17 +225,31 @@ class DeviceFacts(NamedTuple):
     identifier: str | None = None  # the device's name in the vendor's management library, if the framework reports it
 
 
+class Executed(NamedTuple):
+    """How a model was run in fact, read from the framework after the first steps, on the monotonic clock (s).
+
+    `execution` replaces what the device's facts say. `facts` are by names of COMPILATION_FACTS, if it was compiled, and
+    BACKEND_FACTS; None where the framework does not show them.
+    """
+
+    began: float
+    ended: float
+    execution: str
+    facts: Mapping[str, Any]
+
+
 class Usage(NamedTuple):
     """What a session used of its devices since it was opened, in MiB; a text is the reason why there is no number."""
 
     peak_allocated: float | str  # tensors, by the framework's own count
     peak_reserved: float | str  # memory that the framework reserved for them
     host_device_traffic: float | str  # both ways, weights included
+    window_peak_allocated: float | str = "the session does not count it by itself"  # as the first, in the timed window
 
     @classmethod
     def unknown(cls, reason: str) -> Usage:
         """Return a value without any fact, for one reason."""
-        return cls(reason, reason, reason)
+        return cls(reason, reason, reason, reason)
 
 
 class DeviceConditions(NamedTuple):
@@ -236,6 +292,12 @@ class Session(Protocol):
 
     def to_device(self, batch: Batch) -> Batch:
         """Return the batch in the memory that the device reads fastest, for data that is used repeatedly."""
+
+    def feed(self, batches: Iterator[Batch], targets: bool) -> Iterator[Any]:
+        """Return what yields batches for `receive`, with or without targets. A device may fetch and copy them ahead."""
+
+    def receive(self, fed: Any) -> Batch:
+        """Return a batch of `feed`, for which the device waits if it has not arrived there. The host does not wait."""
 
     def train(self, batch: Batch) -> StepReport:
         """Run forward, backward and update."""
@@ -284,6 +346,9 @@ class Session(Protocol):
     def observed(self) -> FirstStep:
         """Return what was seen of the first training step. Called after it, before anything else is computed."""
 
+    def edge_of_window(self) -> None:
+        """Note that the timed window begins, or ends: peaks of memory are counted anew, and nothing more is tuned."""
+
     def usage(self) -> Usage:
         """Return what has been used of the devices so far."""
 
@@ -295,6 +360,9 @@ class Session(Protocol):
 
     def seconds_between(self, earlier: object, later: object) -> float | None:
         """Return the time between two marks in s, or None if the device has not passed the later one."""
+
+    def wait(self, mark: Any) -> None:
+        """Wait until the device has passed a mark."""
 
     def synchronise(self) -> None:
         """Wait until the device has finished everything it was given."""

@@ -44,6 +44,7 @@ STATUSES = {
 FAILURES = ("no_device", "unsupported", "out_of_memory", "compile_failure", "non_finite", "data_error", "crashed")
 USAGE_EXIT = 2
 INVALID_RESULT_EXIT = 6
+UNPROVEN_EXIT = 7  # of a proof in which something failed
 
 
 def exit_code(state: str, signal_number: int | None = None) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Iterator
 
-from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import Batch, DeviceConditions, DeviceFacts, Usage
 from entrypoints.system import host
 
 
@@ -13,6 +13,14 @@ class SynchronousSession:
     """The timing of a session whose calls return when the device is done."""
 
     asynchronous = False
+
+    def feed(self, batches: Iterator[Batch], targets: bool) -> Iterator[Batch]:  # noqa: ARG002 - GPUs leave them out
+        """Return the batches: a call takes them from the host."""
+        return batches
+
+    def receive(self, fed: Batch) -> Batch:
+        """Return a batch of `feed`."""
+        return fed
 
     def mark(self) -> float:
         """Return the current time (s): the device is done by now."""
@@ -22,8 +30,14 @@ class SynchronousSession:
         """Return the seconds between two marks."""
         return later - earlier
 
+    def wait(self, mark: Any) -> None:
+        """Return at once: the device has passed every mark."""
+
     def synchronise(self) -> None:
         """Return at once: there is nothing to wait for."""
+
+    def edge_of_window(self) -> None:
+        """Do nothing: no peaks of memory are counted."""
 
 
 class HostSession(SynchronousSession):
@@ -47,7 +61,7 @@ class HostSession(SynchronousSession):
     def usage(self) -> Usage:
         """Return the reasons why no framework counts this."""
         uncounted = f"{self.framework} counts no memory on the CPU; peak_process_memory has it"
-        return Usage(uncounted, uncounted, "nothing is sent: the host is the device")
+        return Usage(uncounted, uncounted, "nothing is sent: the host is the device", uncounted)
 
     def conditions(self) -> DeviceConditions:
         """Return that the host's conditions are elsewhere in the result."""

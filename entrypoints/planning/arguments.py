@@ -7,12 +7,13 @@ import os
 import textwrap
 from typing import NamedTuple, NoReturn, Sequence
 
-from entrypoints.contract.choices import CPU_BINDINGS, PRECISIONS, STRATEGIES, TASKS
-from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, USAGE_EXIT, UsageError
+from entrypoints.contract.choices import AUTO_MODE, COMPILE_MODES, CPU_BINDINGS, PRECISIONS, STRATEGIES, TASKS
+from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, UNPROVEN_EXIT, USAGE_EXIT, UsageError
 from entrypoints.metering import names as meters
 from entrypoints.planning import values
 
 MOST_REPEATS = 1000
+COMPILE = "--compile"
 
 
 class Options(NamedTuple):
@@ -23,15 +24,18 @@ class Options(NamedTuple):
     task: str | None
     device: str | None
     precision: str | None
-    compile: bool
+    compile: str | None
     activation_checkpointing: bool
     offload: bool
+    tune_kernels: bool
     batch_size: int | None
     micro_batch_size: int | None
     replicas: int
-    device_iterations: int
+    device_iterations: int | None
     stages: int
     strategy: str | None
+    memory_proportion: tuple[float, ...] | None
+    io_tiles: int | None
     cpu_bind: str
     rendezvous: tuple[str, int] | None
     concurrency: int | None
@@ -85,10 +89,19 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 def parse(argv: Sequence[str]) -> Options:
     """Return the options of a command line. Raises UsageError; --help prints and exits with 0."""
     grammar = parser()
-    options, unknown = grammar.parse_known_args(argv)
+    options, unknown = grammar.parse_known_args(with_compile_modes(argv))
     if unknown:
         raise UsageError(_unknown(unknown[0], grammar))
     return Options(**vars(options))
+
+
+def with_compile_modes(argv: Sequence[str]) -> list[str]:
+    """Return a command line in which each --compile has its mode, so that the word after it may be the workload."""
+    words: list[str] = []
+    for index, word in enumerate(argv):
+        bare = word == COMPILE and argv[index + 1 : index + 2] not in [[mode] for mode in COMPILE_MODES]
+        words.append(f"{COMPILE}={AUTO_MODE}" if bare else word)
+    return words
 
 
 def parser() -> argparse.ArgumentParser:
@@ -116,7 +129,14 @@ def _add_choice(grammar: argparse.ArgumentParser) -> None:
     add("--task", type=values.task, choices=TASKS, help="default: the first that the workload has, usually training")
     add("--device", metavar="NAME", help="default: the image's; cpu works in every image; auto")
     add("--precision", type=str.lower, choices=PRECISIONS, help="default: the workload's")
-    add("--compile", action="store_true", help="compile the model with torch.compile or XLA")
+    add(
+        COMPILE,
+        nargs="?",
+        const=AUTO_MODE,
+        choices=COMPILE_MODES,
+        help="compile the model with torch.compile in this mode, or with XLA; auto, also without a mode, takes the one "
+        "that fits device and workload; none does not compile it. Default: the workload's",
+    )
     add("--threads", type=values.whole(1, 65536), metavar="N", help="compute threads; default: all cores")
     add(
         "--largest-size",
@@ -153,6 +173,11 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
     size.add_argument("--batch-sizes", type=values.wholes, metavar="N,N,...", help="a run, and a result, for each size")
     add = group.add_argument
     add("--activation-checkpointing", action="store_true", help="compute blocks again in backward, to save memory")
+    add(
+        "--tune-kernels",
+        action="store_true",
+        help="GPUs of AMD: try every kernel (MIOpen, TunableOp) in the first steps",
+    )
     add("--offload", action="store_true", help="keep what ranks divide in host memory, and update it there")
     add("--find-max-batch", action="store_true", help="find the largest batch that fits into memory, then run with it")
     add("--memory-limit", type=values.mebibytes, metavar="SIZE", help="of the workload's process: 512M, 4G; or MiB")
@@ -174,13 +199,25 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         metavar="N",
         help="copies of the model, each on its own device",
     )
-    add("--device-iterations", type=values.whole(1, 4096), default=1, metavar="N", help="batches per call (IPUs)")
+    add(
+        "--device-iterations",
+        type=values.whole(1, 4096),
+        metavar="N",
+        help="batches per call (IPUs); default: the workload's or 1",
+    )
     add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="parts of the model, a device for each")
     add(
         "--strategy",
         choices=STRATEGIES,
         help="how stages compute a model (default: pipelined), or how replicas train together (default: ddp)",
     )
+    add(
+        "--memory-proportion",
+        type=values.fractions,
+        metavar="FRACTION,...",
+        help="of an IPU's memory, for what operations need while they run: of all stages, or of each; 0.15",
+    )
+    add("--io-tiles", type=values.whole(32, 192), metavar="N", help="tiles of an IPU that only exchange data")
     add(
         "--cpu-bind",
         choices=CPU_BINDINGS,
@@ -276,6 +313,7 @@ def _add_verbs(grammar: argparse.ArgumentParser) -> None:
     for verb, text in {
         "check": "only check correctness, of the workload or of all; takes seconds to minutes",
         "describe": "show what would run",
+        "prove": "try out a device from end to end, within --time-limit (20m), and write a page to --output (proof/)",
         "list": "list the workloads of this image",
         "version": "print the version of this image",
     }.items():
@@ -297,6 +335,7 @@ def _unknown(word: str, grammar: argparse.ArgumentParser) -> str:
 def _exit_codes() -> str:
     """Return the table of exit codes, by number."""
     meanings = {USAGE_EXIT: ["wrong usage"], INVALID_RESULT_EXIT: ["the result is invalid or could not be written"]}
+    meanings[UNPROVEN_EXIT] = ["with --prove: something failed"]
     for state, status in STATUSES.items():
         meanings.setdefault(status.exit_code, []).append(state)
     lines = [f"  {code:>3}  {', '.join(names)}" for code, names in sorted(meanings.items())]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Mapping, TypedDict
+from typing import Any, Mapping, Sequence, TypedDict
 
 from entrypoints.contract.cards import Card, labelled, tabular
-from entrypoints.contract.choices import MeasuredPeak
+from entrypoints.contract.choices import DEFAULT_MODE, PIPELINED, MeasuredPeak, precision_kind
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import MICROBENCHMARK
-from entrypoints.contract.session import BatchPartition
+from entrypoints.contract.session import BatchPartition, IpuMemory
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Target
 from entrypoints.data import formats, table
@@ -18,8 +18,9 @@ from entrypoints.data.source import Source
 from entrypoints.devices import selection
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import replay
-from entrypoints.planning import measured_peak, microbenchmark, parallelism
+from entrypoints.planning import compilation, device_defaults, measured_peak, microbenchmark, parallelism
 from entrypoints.planning.arguments import Options
+from entrypoints.planning.device_defaults import ChosenFor
 from entrypoints.system import host
 from entrypoints.system.image import binding_hint, target
 
@@ -33,7 +34,10 @@ IMAGES_FOR = {  # what to take for a kind of device that an image does not have
     "xpu": "an image of the recipe xpu (Intel)",
     "ipu": "an image of the recipe ipu (Graphcore)",
 }
-MOST_WORKERS = 8  # more would decode faster than one host process can collect
+# Two batches of each worker process wait in shared memory: 5 GB for 64 of them and 256 photographs.
+MOST_WORKERS = 64
+# A CPU computes slower than so many decode beside it, and TensorFlow's are threads that share an interpreter lock.
+FEW_WORKERS = 8
 
 
 class Repeat(TypedDict):
@@ -52,7 +56,8 @@ class Configuration:
     framework: str
     device: str
     precision: str
-    compile: bool  # whether the framework compiles the model, if it would not by itself
+    precision_kind: str | None  # mixed or pure: what is computed in half precision; None: no such numbers
+    compile: str | None  # how the framework compiles the model, if it would not by itself: a mode of torch.compile
     activation_checkpointing: bool  # whether blocks are computed again in backward, so that they keep less until then
     offload: bool  # whether the host keeps and updates what ranks divide: optimizer states, and gradients and weights
     batch_size: int  # global: of an update, or of a call in inference
@@ -63,6 +68,8 @@ class Configuration:
     device_iterations: int  # per call: updates in training, micro-batches of a replica in inference
     stages: int
     strategy: str | None
+    memory_proportion: Sequence[float] | None  # of an IPU, for what operations need: of all stages, or of each
+    io_tiles: int | None  # of an IPU
     cpu_bind: str  # auto: several ranks are bound to processors; none: they are left as started
     concurrency: int | None  # streams of requests; None if batches follow each other
     steps: int | None
@@ -87,7 +94,9 @@ class Configuration:
     memory_limit_mib: int | None  # of the workload's process
     largest_size: int | None  # of a micro-benchmark, bytes or rows of a matrix; None: every size of its card
     measured_peak: MeasuredPeak | None  # of a device like this one
+    chosen_for: ChosenFor | None  # the device that the card's defaults were chosen for
     repeat: Repeat
+    tune_kernels: bool = False  # whether a GPU of AMD tries every kernel in the first steps
 
     def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
         """Return the same with another batch, computed at once, within a memory limit."""
@@ -106,9 +115,36 @@ class Configuration:
         return self.instances if self.device == "ipu" else self.replicas * self.ranks_of_a_replica
 
     @property
+    def devices(self) -> int:
+        """The devices of all replicas."""
+        return self.partition._replace(replicas=self.replicas).devices
+
+    @property
     def ranks_of_a_replica(self) -> int:
         """The ranks that compute the same samples, each with a part of the model."""
         return 1 if self.device == "ipu" else self.stages
+
+    @property
+    def recomputed_by_framework(self) -> bool:
+        """Whether the model itself computes activations again; for IPUs the compiler does."""
+        return self.activation_checkpointing and self.device != "ipu"
+
+    def staged(self, partition: BatchPartition | None, samples: int) -> BatchPartition | None:
+        """Return a division of so many samples with the stages of this run, if they are those of IPUs.
+
+        Stages that would be filled by more micro-batches come one after the other.
+        """
+        if self.device != "ipu" or self.framework != "pytorch":
+            return partition
+        strategy = "sharded" if self.strategy == PIPELINED else self.strategy
+        divided = partition or BatchPartition(samples)
+        return divided._replace(stages=self.stages, strategy=strategy, memory=self.partition.memory)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether steps are replayed as CUDA graphs, unless PyTorch finds a reason against it."""
+        how = (self.task, self.gradient_accumulation, self.ranks, self.concurrency)
+        return compilation.replayed(self.compile, compilation.Steps(self.framework, self.device, *how))
 
     @property
     def trained_together(self) -> bool:
@@ -130,6 +166,7 @@ class Configuration:
             self.device_iterations,
             self.stages,
             self.strategy,
+            IpuMemory(self.memory_proportion, self.io_tiles, self.activation_checkpointing, self.offload),
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -143,30 +180,38 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     Raises UsageError if options contradict each other, the card or the data.
     """
     _require_trace(options.meter)
-    framework, device = _target(options, image)
+    framework, device = framework_and_device(options, image)
     task = options.task or card.tasks[0]
     options = options._replace(task=task)
     _require_task(task, options, card)
     microbenchmark.require(options, card, device)
-    defaults = _defaults(options, card, framework, device)
+    defaults, chosen_for = _defaults(options, card, framework, device)
+    options = options._replace(compile=compilation.asked_for(options.compile))
     batch_size = options.batch_size or defaults["batch_size"]
     parallelism.require(options, card, framework, device)
-    partition = parallelism.partition(options, batch_size, device, defaults.get("micro_batch_size"))
+    options = parallelism.with_defaults(options, defaults, framework, device)
+    partition = parallelism.partition(options, batch_size, device, defaults.get("micro_batch_size"), card)
     precision = options.precision or defaults["precision"]
     data, source = _data(options, card, framework)
     samples = _samples_per_epoch(options, partition.samples, source)
     per_epoch = samples // partition.samples if samples else None
     steps = _steps(options, defaults["steps"], per_epoch)
-    warmup = _warmup(options, defaults["warmup_steps"], steps)
+    how = (partition.accumulation, parallelism.ranks(options, device), options.concurrency)
+    computed = compilation.Steps(framework, device, task, *how)
+    compiled = compilation.mode(options.compile or defaults.get("compile"), computed)
+    least = compilation.GRAPH_WARMUP if compilation.replayed(compiled, computed) else 1
+    warmup = _warmup(options, defaults["warmup_steps"], steps, least)
     return Configuration(
         workload=card.name,
         task=task,
         framework=framework,
         device=device,
         precision=precision,
-        compile=options.compile,
-        activation_checkpointing=parallelism.recomputed(options, framework, device),
+        precision_kind=precision_kind(precision, device, task),
+        compile=compiled,
+        activation_checkpointing=parallelism.recomputed(options, framework),
         offload=parallelism.offloaded(options, device, precision),
+        tune_kernels=parallelism.tuned(options, framework, device),
         batch_size=batch_size,
         micro_batch_size=partition.micro_batch,
         gradient_accumulation=partition.accumulation,
@@ -175,6 +220,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         device_iterations=partition.device_iterations,
         stages=partition.stages,
         strategy=partition.strategy,
+        memory_proportion=list(options.memory_proportion) if options.memory_proportion else None,
+        io_tiles=options.io_tiles,
         cpu_bind=options.cpu_bind,
         concurrency=options.concurrency,
         steps=steps,
@@ -185,7 +232,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         steps_per_epoch=per_epoch,
         data=data,
         data_path=None if data == SYNTHETIC else str(Path(options.data).resolve()),
-        data_workers=_workers(options, source, device),
+        data_workers=_workers(options, source, framework, device),
         goal=_goal(options, card, per_epoch),
         evaluation_path=_evaluation_path(options, card, framework, source),
         seed=options.seed,
@@ -201,12 +248,16 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         memory_limit_mib=options.memory_limit,
         largest_size=microbenchmark.largest_size(options, card, defaults),
         measured_peak=measured_peak.read(options, precision, device),
+        chosen_for=chosen_for,
         repeat={"index": 1, "of": options.repeat},
     )
 
 
-def _target(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
-    """Return framework and device: the image's, or the CPU if asked for. Outside of images, any available device."""
+def framework_and_device(options: Options, image: Mapping[str, Any] | None) -> tuple[str, str]:
+    """Return framework and device: the image's, or the CPU if asked for. Outside of images, any available device.
+
+    Raises UsageError for a device that the image is not for.
+    """
     framework, own = target(image)
     kinds = selection.offered_kinds(framework, own, image is not None)
     if options.device == selection.AUTO:
@@ -235,11 +286,16 @@ def _require_task(task: str, options: Options, card: Card) -> None:
         )
 
 
-def _defaults(options: Options, card: Card, framework: str, device: str) -> dict[str, Any]:
-    """Return the card's defaults. A run of requests has one sample a request, and one warm-up step more per stream."""
-    defaults = dict(card.defaults_for(device, str(options.task)))
-    if framework == "tensorflow" and "micro_batch_size" in defaults:  # it divides no batch and has no half precision
-        defaults.update(batch_size=defaults.pop("micro_batch_size"), precision="fp32")
+def _defaults(options: Options, card: Card, framework: str, device: str) -> tuple[dict[str, Any], ChosenFor | None]:
+    """Return the card's defaults, and the device that they were chosen for.
+
+    A run of requests has one sample a request, and one warm-up step more per stream.
+    """
+    of_card = card.defaults_for(device, str(options.task))
+    chosen, chosen_for = device_defaults.for_device(of_card, framework, device, options)
+    defaults = dict(chosen)
+    if framework == "tensorflow" and "micro_batch_size" in defaults:  # it divides no batch
+        defaults.update(batch_size=defaults.pop("micro_batch_size"))
     if options.concurrency:
         warmup = defaults["warmup_steps"] + options.concurrency
         defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
@@ -247,7 +303,7 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> dict
         defaults.update(SMOKE, batch_size=min(SMOKE["batch_size"], defaults["batch_size"]))
     if options.task == MICROBENCHMARK:
         defaults.update(batch_size=options.replicas)  # each rank has its buffers
-    return defaults
+    return defaults, chosen_for
 
 
 def _require_trace(meter: str) -> None:
@@ -305,11 +361,19 @@ def _steps(options: Options, default: int, per_epoch: int | None) -> int | None:
     return options.steps or default
 
 
-def _warmup(options: Options, default: int, steps: int | None) -> int:
-    """Return the warm-up steps; a short run reduces a default, but not a number that was asked for."""
+def _warmup(options: Options, default: int, steps: int | None, least: int) -> int:
+    """Return the warm-up steps, at least as many as are recorded before they are replayed.
+
+    A short run reduces a default, but not a number that was asked for.
+    """
     if options.warmup_steps is None:
         default = default if steps is None else min(default, max(1, steps // 2))
-    warmup = options.warmup_steps or default
+    warmup = options.warmup_steps or max(default, least)
+    if warmup < least:
+        raise UsageError(
+            f"--warmup-steps {warmup} with --compile: CUDA graphs are recorded before they are replayed, which takes "
+            f"{least} steps. Give --warmup-steps {least} or more, or --compile {DEFAULT_MODE}"
+        )
     if steps is not None and warmup >= steps:
         raise UsageError(
             f"{warmup} warm-up of {steps} steps leave none to time. "
@@ -364,7 +428,7 @@ def _idle(options: Options) -> float:
     return 0.0 if options.smoke else IDLE_SECONDS
 
 
-def _workers(options: Options, source: Source | None, device: str) -> int | None:
+def _workers(options: Options, source: Source | None, framework: str, device: str) -> int | None:
     if source is None:
         if options.data_workers is not None:
             raise UsageError("--data-workers is for --data PATH: synthetic data and tables are read by no worker")
@@ -375,9 +439,10 @@ def _workers(options: Options, source: Source | None, device: str) -> int | None
         return None
     if options.data_workers is not None:
         return options.data_workers
-    return default_workers(parallelism.ranks(options, device))
+    return default_workers(parallelism.ranks(options, device), framework, device)
 
 
-def default_workers(parts: int) -> int:
+def default_workers(parts: int, framework: str, device: str) -> int:
     """Return the workers of a rank, of so many that divide the processors."""
-    return max(1, min(host.usable_threads() // parts, MOST_WORKERS))
+    most = FEW_WORKERS if device == "cpu" or framework == "tensorflow" else MOST_WORKERS
+    return max(1, min(host.usable_threads() // parts, most))

@@ -124,6 +124,11 @@ def fraction(text: str) -> float:
     return value
 
 
+def fractions(text: str) -> tuple[float, ...]:
+    """Return fractions, separated by commas."""
+    return tuple(map(fraction, text.split(",")))
+
+
 def positive(text: str) -> float:
     """Return a finite number above 0."""
     value = _float(text)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.contract.cards import Card
 from entrypoints.planning.bracket import Bracket, limit_of_trials
+from entrypoints.planning.compilation import GRAPH_WARMUP
 from entrypoints.planning.configuration import Configuration
 from entrypoints.planning.plan import most_batch
 from entrypoints.results.json_values import Json
@@ -20,7 +21,6 @@ STEPS = 3  # of a trial, since frameworks use more in the second than in the fir
 # Settings of a trial, for any run.
 TRIAL: dict[str, Any] = {
     "duration_seconds": None,
-    "warmup_steps": 1,
     "samples_per_epoch": None,
     "steps_per_epoch": None,
     "meter": "none",
@@ -74,11 +74,13 @@ def search(card: Card, start: Configuration, orders: Orders) -> Search:
     status(f"searching for the largest batch up to {most} within {within}")
     # The first request runs alone. Two more rounds of N streams have all of them at work.
     steps = 1 + 2 * start.concurrency if start.concurrency else STEPS
+    warmup = GRAPH_WARMUP if start.replayed else 1
+    settings = {**TRIAL, "steps": steps + warmup - 1, "warmup_steps": warmup}
     trials, bracket = [], Bracket()
     size: int | None = start.batch_size
     while size is not None:
         begun = time.monotonic()
-        trial = dataclasses.replace(start.of_size(size, trial_limit), steps=steps, **TRIAL)
+        trial = dataclasses.replace(start.of_size(size, trial_limit), **settings)
         last = execute(card, trial, orders)
         state, _, message = last.outcome
         trials.append(Trial(size, state, message, last.measurement.peak_process_mib, time.monotonic() - begun))

@@ -20,6 +20,7 @@ from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
 from entrypoints.results.power import consumed, of_as_many_steps
 from entrypoints.results.ranks import combined
+from entrypoints.results.roofline import work_of_step
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.group import NOBODY_ELSE, Rank, Team, converse, ended
 from entrypoints.runs.metered import metering
@@ -58,10 +59,13 @@ def execute(card: Card, resolved: Configuration, orders: Orders, team: Team = NO
 
 def _execute(card: Card, resolved: Configuration, orders: Orders, team: Team, progress: Progress) -> ExecutedRun:
     length = f"{resolved.steps} steps" if resolved.steps else f"{resolved.duration_seconds:g} s"
+    length += f", compiled ({resolved.compile})" if resolved.compile else ""
     progress.note(
         f"{resolved.workload} {resolved.task} on {resolved.device}: {resolved.precision}, "
         f"batch {resolved.batch_size}, {length}"
     )
+    for note in (resolved.chosen_for or {"notes": []})["notes"]:
+        progress.note(note)
     before = host.conditions(rapl.power_cap)
     started, counters = datetime.now(timezone.utc), host.counters()
     limit = resolved.memory_limit_mib or memory.default_limit(resolved.device, team.parts(resolved))
@@ -96,6 +100,7 @@ def measured(
         task=resolved.task,
         steps_per_epoch=resolved.steps_per_epoch,
         flops_per_unit=card.flops_per_unit(resolved.task),
+        work=work_of_step(card, resolved.task, resolved.as_json()),
         precision=resolved.precision,
         target=resolved.goal,
         measured_peak=resolved.measured_peak,

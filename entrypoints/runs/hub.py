@@ -295,7 +295,11 @@ def _unreported(host: str) -> Consumed:
 def _consumed(words: Sequence[Any]) -> Consumed:
     """Return what another task reports of its devices."""
     used = Consumed(*words)
-    return used._replace(window=TotalEnergy(*used.window), epochs=[TotalEnergy(*energy) for energy in used.epochs])
+    return used._replace(
+        window=TotalEnergy(*used.window),
+        epochs=[TotalEnergy(*energy) for energy in used.epochs],
+        decode=TotalEnergy(*used.decode),
+    )
 
 
 def _listening(launch: Launch) -> socket.socket:

@@ -8,12 +8,12 @@ import hashlib
 import os
 import socket
 import time
-from typing import Callable, Iterable, Iterator, NamedTuple, Sequence
+from typing import Callable, Iterable, Iterator, NamedTuple, Sequence, cast
 
 from entrypoints.contract.group import Place
 from entrypoints.metering.energy import Metered, mean_watts, rest_needed
-from entrypoints.metering.meter import Absence
-from entrypoints.metering.sampling import Sampler
+from entrypoints.metering.meter import Absence, Meter, Watched
+from entrypoints.metering.sampling import Recording, Sampler, StateSampler
 from entrypoints.metering.selection import open_meter
 from entrypoints.planning.configuration import Configuration
 from entrypoints.runs.launch import launcher_of
@@ -44,9 +44,12 @@ def metering(
         yield Metering(lambda: absence, lambda: None)
         return
     sampler = Sampler(meter, resolved.meter_period_seconds)
+    states = _watching(meter)
     elsewhere = counted_elsewhere(meter.facts.source, meter.facts.devices)
     # A rank that does not count rests too: otherwise the counting one would take its work for idle power.
-    with contextlib.nullcontext() if elsewhere else sampler.running():
+    with contextlib.ExitStack() as sampling:
+        for each in () if elsewhere else filter(None, (sampler, states)):
+            sampling.enter_context(each.running())
         if resolved.idle_seconds:
             source, devices = meter.facts.source, ", ".join(meter.facts.devices)
             seconds = max(resolved.idle_seconds, rest_needed(meter.facts, resolved.meter_period_seconds))
@@ -54,9 +57,19 @@ def metering(
             orders.rest(seconds)
             sampler.idle_until = time.monotonic()
         yield Metering(
-            sampler.recording if elsewhere is None else lambda: Absence(elsewhere, elsewhere=True),
+            (lambda: _recorded(sampler, states)) if elsewhere is None else lambda: Absence(elsewhere, elsewhere=True),
             lambda: None if elsewhere else mean_watts(sampler.recording(RECENT)),
         )
+
+
+def _watching(meter: Meter) -> StateSampler | None:
+    """Return what reads the states of the meter's devices, if it reports them."""
+    period = meter.facts.watch_period
+    return None if period is None else StateSampler(cast(Watched, meter), period)
+
+
+def _recorded(sampler: Sampler, states: StateSampler | None) -> Recording:
+    return sampler.recording()._replace(states=states.recording() if states else None)
 
 
 def counted_elsewhere(source: str, devices: Iterable[str]) -> str | None:

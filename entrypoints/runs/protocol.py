@@ -25,12 +25,12 @@ from entrypoints.contract.messages import (
     Step,
     decode,
 )
-from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import DeviceConditions, DeviceFacts, Executed, Usage
 
 LONGEST_LINE = 16 << 20  # bytes: a step of 100,000 tokens takes a tenth of it
 AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the monotonic clock
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
-_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck)
+_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck, Executed)
 _OF_EVERY_RUN = (Software, Data, DeviceFacts, Scheduled)  # each exactly once
 _OF_RANKS = (Placed, Connected, Rendezvous)  # each at most once
 _FIRST_STEP = PHASES.index("compile")

@@ -7,7 +7,10 @@ import shlex
 from datetime import datetime
 from typing import Any, Iterator, Mapping
 
+from entrypoints.metering.meter import OTHER, POWER
+
 Document = Mapping[str, Any]
+THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
 FOR_P99 = 100  # timed steps, so that at least one is slower
@@ -43,9 +46,32 @@ def warnings_of(document: Document) -> Iterator[str]:
     if outliers and outliers["share_of_time"] > STALLED:
         share = outliers["share_of_time"]
         yield f"outlying steps took {share:.0%} of the timed window: the run was disturbed. Do not publish this number"
+    yield from throttling(document)
     if document["steadiness"]["steady"] is False:
         change = document["steadiness"]["drift"]["value"]
         yield f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"
+
+
+def throttling(document: Document) -> Iterator[str]:
+    """Yield what held the clocks of devices down in the timed window."""
+    mean, steps = document["metrics"]["step_time_mean"]["value"], document["steps"]
+    window = (mean or 0.0) * (steps["count"] - steps["untimed"])
+    for (kind, name), seconds in longest_limits(document).items() if window else ():
+        share = min(1.0, seconds / window)
+        if kind != POWER and share > THROTTLED:
+            yield f"{name} held the clocks of a device down for {share:.0%} of the window. Do not publish this number"
+        elif kind == POWER and share > AT_POWER_LIMIT:
+            yield f"a power limit ({name}) held the clocks of a device down for {share:.0%} of the window"
+
+
+def longest_limits(document: Document) -> Mapping[tuple[str, str], float]:
+    """Return for how many s each limit of clocks acted on the device where it did so for longest, by kind and name."""
+    longest: dict[tuple[str, str], float] = {}
+    for device in document["power"].get("devices", ()):
+        for limit in device.get("load", {}).get("limits") or ():
+            key = limit["kind"], limit["name"]
+            longest[key] = max(limit["duration"]["value"], longest.get(key, 0.0))
+    return {key: seconds for key, seconds in longest.items() if key[0] != OTHER}
 
 
 def more_threads_than_processors(document: Document) -> bool:

@@ -119,7 +119,7 @@ class Series:
         threads = self.options.threads or max(1, host.usable_cores() // parts)
         workers = run.data_workers
         if workers is not None and self.options.data_workers is None:
-            workers = default_workers(parts)
+            workers = default_workers(parts, run.framework, run.device)
         return replace(run, threads=threads, data_workers=workers)
 
     def run_all(self) -> int:

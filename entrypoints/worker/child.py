@@ -27,7 +27,7 @@ from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
 from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
-from entrypoints.system import host, memory, placement
+from entrypoints.system import caches, host, memory, placement
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate, point_loop
 from entrypoints.worker.generation import Generation
@@ -44,6 +44,9 @@ OUT_OF_MEMORY = (
     "oom when allocating",  # TensorFlow
     # GPU libraries that get no memory beside PyTorch's own for handles and workspaces.
     *("cublas_status_alloc_failed", "hipblas_status_alloc_failed", "cudnn_status_alloc_failed"),
+    # What cuBLAS says when the device has no memory left for its handle: github.com/pytorch/serve, issue 1993.
+    *("cublas_status_not_initialized when calling `cublascreate", "failed to create cublas handle"),
+    "hipblas_status_not_initialized when calling `hipblascreate",
     "device_allocation_failed",  # cuDNN from 9 on
     *("rocblas_status_memory_error", "error_out_of_device_memory", "error_out_of_host_memory"),  # the last: Intel's
 )
@@ -113,12 +116,15 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     send(Phase("import", time.monotonic()))
     if place.world > 1:
         send(placed(configuration, place))
+    place_caches(configuration)
     device, build, loader = import_modules(configuration)
     software = build.software()
     device_libraries = {name: version for name, version in device.libraries().items() if version}
     send(software._replace(libraries={**software.libraries, **device_libraries}))
     use_device(configuration, place)
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
+    if configuration.tune_kernels:
+        device.tune()
     memory_estimate.require_memory(card, configuration, device.free_mib())
     if configuration.task == MICROBENCHMARK:
         build.family(card).require(operation_of(card.problem), configuration.device, configuration.precision)
@@ -132,7 +138,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size)
     model = build.model(card, configuration.seed)
-    if configuration.activation_checkpointing:
+    if configuration.recomputed_by_framework:
         model = build.recomputed(model)
     how = (configuration.precision, configuration.compile, configuration.partition)
     session = device.open_session(model, rule, *how, **group)
@@ -148,7 +154,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
         work: PhasedRun = open_points(card, session, configuration, place, free, send, group.get("group"))
     else:
         work = open_work(card, session, inputs, evaluation, configuration, data_place, send, closers)
-    work.group = group.get("group")
+    work.group, work.at_edge = group.get("group"), session.edge_of_window
+    work.executed = getattr(session, "executed", work.executed)  # a session of another framework may not know
     try:
         work.run(configuration)
     except Stopped:
@@ -160,6 +167,7 @@ def probe_numerics(configuration: Configuration, place: Place, send: Sender, cle
     """Run the correctness check in place of a run."""
     if place.world > 1:
         placed(configuration, place)
+    place_caches(configuration)
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 
@@ -205,6 +213,12 @@ def open_group(
     group = _strategies(configuration).join(place, configuration.device, *how, send)
     cleanup.callback(group.close)
     return {"group": group}
+
+
+def place_caches(configuration: Configuration) -> None:
+    """Let compilers keep what they make where there is room, before they are imported."""
+    if configuration.compile or configuration.device == "cuda":
+        os.environ.update(caches.moved(os.environ))
 
 
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
@@ -258,6 +272,8 @@ def open_work(
         batch = session.to_device(next(inputs))
         inputs = itertools.repeat(batch)
         evaluation = evaluation or Evaluation(lambda: [batch], own=True, place=place)
+    elif not generates(card.problem, configuration.task):
+        inputs = session.feed(inputs, targets=configuration.task == "training")
     if generates(card.problem, configuration.task):
         return Generation(session, inputs, card.problem["generation"], configuration.precision, send)
     target = configuration.goal

@@ -18,13 +18,19 @@ from entrypoints.worker.target_pursuit import TargetPursuit
 
 # Reading a loss makes an asynchronous device catch up, so its loss is read only at this interval of steps.
 LOSS_INTERVAL = 50
+# Steps that the device may be behind the host. Each one holds its batch in memory, and all are waited for at the end.
+AHEAD = 2
 
 
 class PendingStep(NamedTuple):
-    """A step that was handed to the device, between two marks; a third mark is where its batch was ready."""
+    """A step that was handed to the device, between two marks.
+
+    Two others are where its batch was fetched on the host, and where it had arrived on the device.
+    """
 
     number: int  # from 1
     began: object
+    fetched: object
     ready: object
     done: object
     wait: float
@@ -108,12 +114,16 @@ class Loop(PhasedRun):
         self.report_finished()
 
     def step(self) -> None:
-        """Fetch a batch and hand it to the device."""
+        """Fetch a batch and hand it to the device, once that has done the step before the last one."""
+        if len(self.pending) >= AHEAD:
+            self.session.wait(self.pending[-AHEAD].done)
         if self.last is None:
             self.last = self.session.mark()
         fetch_start = time.perf_counter()
-        batch = next(self.batches)
-        wait, ready = time.perf_counter() - fetch_start, self.session.mark()
+        fed = next(self.batches)
+        wait, fetched = time.perf_counter() - fetch_start, self.session.mark()
+        batch = self.session.receive(fed)
+        ready = self.session.mark()
         report = self.call(batch)
         done = self.session.mark()
         # Without the batch's tensors: the device may be far behind, and queued steps must not hold memory.
@@ -121,7 +131,7 @@ class Loop(PhasedRun):
         if not self.steps:
             self.first = counts if report.loss else batch, report
         self.steps += 1
-        self.pending.append(PendingStep(self.steps, self.last, ready, done, wait, report, counts))
+        self.pending.append(PendingStep(self.steps, self.last, fetched, ready, done, wait, report, counts))
         self.last = done
         self.report_skipped(batch.skipped)
 
@@ -136,8 +146,12 @@ class Loop(PhasedRun):
             self.seconds += seconds
             loss, report, batch = self.loss(step), step.report, step.batch
             counts = (batch.decode_seconds, batch.tokens, batch.padding)
-            wait = data_wait(step.wait, self.session.seconds_between(step.began, step.ready) or 0.0)
-            self.send(Step(seconds, wait, report.samples, report.updates, loss, None, *counts))
+            idle, arriving = (
+                self.session.seconds_between(*marks) or 0.0
+                for marks in ((step.began, step.fetched), (step.fetched, step.ready))
+            )
+            wait = min(data_wait(step.wait, idle) + arriving, seconds)
+            self.send(Step(seconds, wait, report.samples, report.done_updates, loss, None, *counts))
             if loss is not None and not math.isfinite(loss):
                 raise RunError("non_finite", f"the loss became {loss}; see metrics.final_loss for the last finite one")
 

@@ -8,6 +8,7 @@ from typing import Callable, Iterable
 
 from entrypoints.contract.group import JoinedRanks
 from entrypoints.contract.messages import Message, Phase, RunCheck, Scheduled, Skipped
+from entrypoints.contract.session import Executed
 from entrypoints.planning.configuration import Configuration
 from entrypoints.system.scheduling import elapsed, thread_times
 from entrypoints.worker.run_checks import Faults
@@ -27,7 +28,9 @@ class PhasedRun:
         self.seconds = 0.0  # of the steps reported in this phase
         self.skipped: set[str] = set()
         self.checked: set[str] = set()  # names of the checks that were reported
+        self.at_edge: Callable[[], None] = lambda: None  # called when the timed window begins, and when it has ended
         self.reached = False  # whether a target was reached before the requested end
+        self.executed: Callable[[], Executed | None] = lambda: None  # how the model was run in fact, if that is known
 
     def run(self, configuration: Configuration) -> None:
         """Run all phases from the first step on."""
@@ -35,13 +38,17 @@ class PhasedRun:
         self.check_steps()
         self.phase("warmup", lambda: self.reached or self.steps >= configuration.warmup_steps)
         self.check_steps()
+        self.report_execution()
         self.untimed = self.until = self.steps
         warmed_up = self.steps - 1  # the first step is another phase's
         self.warmup_pace = max(self.seconds / warmed_up, SHORTEST) if warmed_up else math.inf
+        self.at_edge()
         before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
         ended = self.edge()  # asking for the times of many threads takes longer than 1 % of a short window
         self.send(Scheduled(ended, *elapsed(before, thread_times())))
+        self.at_edge()
+        self.report_execution()
 
     def enough(self, configuration: Configuration) -> bool:
         """Return whether the timed window is as long as requested, or the target is reached."""
@@ -81,6 +88,13 @@ class PhasedRun:
 
     def check_steps(self) -> None:
         """Check what the untimed steps did: after the first one, and for what it does not show after the last one."""
+
+    def report_execution(self) -> None:
+        """Report how the model was run, before the timed window and again after it. It is no part of a phase."""
+        executed = self.executed()
+        if executed is not None:
+            self.send(executed)
+            self.resume()
 
     def check(self, name: str, examine: Callable[[], Faults]) -> None:
         """Report a check, unless it was reported before or there is nothing to check. It is no part of a phase."""

@@ -69,6 +69,7 @@ def run(
         new_model = functools.partial(_model, build, card, configuration)
         open_session = functools.partial(_open_session, device, precision, configuration.compile, group)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
+        parts = [part._replace(partition=configuration.staged(part.partition, batch.samples)) for part in parts]
         for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
         if group and configuration.trained_together:
@@ -81,11 +82,11 @@ def run(
 
 def _model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
     model = build.model(card, configuration.seed)
-    return build.recomputed(model) if configuration.activation_checkpointing else model
+    return build.recomputed(model) if configuration.recomputed_by_framework else model
 
 
 def _open_session(
-    device: ModuleType, precision: str, compiled: bool, group: Mapping[str, Any], model: Any, stage: Stage
+    device: ModuleType, precision: str, compiled: str | None, group: Mapping[str, Any], model: Any, stage: Stage
 ) -> Session:
     session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition, **group)
     return session

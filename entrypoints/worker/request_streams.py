@@ -55,6 +55,11 @@ class RequestStreams(PhasedRun):
         self.report(self.next_answer())
         self.start(self.count - len(self.threads))
 
+    def report_execution(self) -> None:
+        """Report how the model was run, only after the timed window: before it the device has requests to answer."""
+        if self.untimed:
+            super().report_execution()
+
     def settle(self) -> None:
         """Stop making requests, and report those answered by now."""
         self.over.set()

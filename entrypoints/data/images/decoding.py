@@ -1,4 +1,7 @@
-"""From an image file to the pixels that a network takes. NumPy and Pillow, no framework."""
+"""From an image file to the pixels that a network takes. NumPy and Pillow, no framework.
+
+Pixels stay bytes as long as they travel: a quarter of what normalised ones need.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from typing import Any, BinaryIO, Mapping, Tuple
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from entrypoints.contract.session import Normalisation
 
 Box = Tuple[float, float, float, float]  # left, upper, right, lower in pixels
 CROP_ATTEMPTS = 10
@@ -31,7 +36,7 @@ def decode(source: Path | BinaryIO) -> Image.Image:
 
 
 def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.random.Generator) -> np.ndarray:
-    """Return float32 (channels, height, width), cropped for `task` and normalised, by a card's `problem.input`."""
+    """Return bytes (height, width, channels), cropped for `task` by a card's `problem.input`."""
     channels, height, width = rule["shape"]
     if channels == 1:
         image = image.convert("L")
@@ -43,9 +48,16 @@ def pixels(image: Image.Image, rule: Mapping[str, Any], task: str, random: np.ra
             image = ImageOps.mirror(image)
     else:
         image = centre_crop(image, rule["inference"]["resize_shorter_side"], width, height)
-    scaled = np.asarray(image, dtype=np.float32).reshape(height, width, channels) / np.float32(255)
-    mean, deviation = (np.asarray(rule[key], np.float32) for key in ("mean", "standard_deviation"))
-    return np.ascontiguousarray(((scaled - mean) / deviation).transpose(2, 0, 1))
+    return np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
+
+
+def normalised(pixels: np.ndarray, rule: Normalisation) -> np.ndarray:
+    """Return bytes (..., channels) as float32, normalised."""
+    scaled = pixels.astype(np.float32)
+    scaled /= np.float32(255)
+    scaled -= np.asarray(rule.mean, np.float32)
+    scaled /= np.asarray(rule.standard_deviation, np.float32)
+    return scaled
 
 
 def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.random.Generator) -> Box:

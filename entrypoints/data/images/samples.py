@@ -21,8 +21,8 @@ MIXED = 256
 
 
 class Sample(NamedTuple):
-    """One image's pixels (None if no image was readable), its label, the samples skipped before it, and the seconds for
-    decoding and augmentation."""
+    """One image's pixels as bytes (H, W, C) (None if no image was readable), its label, the samples skipped before it,
+    and the seconds for decoding and augmentation."""
 
     pixels: np.ndarray | None
     label: int

@@ -11,16 +11,21 @@ import torch
 from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
-from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared.compiling import require_torch_compile
+from entrypoints.devices.pytorch.shared.packing import packed
+from entrypoints.devices.pytorch.shared.session import TorchSession, planned
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
+from entrypoints.system.facts import MIB
 from entrypoints.system.memory import free_mib
-from entrypoints.workloads.pytorch.build import Objective, transposed_linear_weights
+from entrypoints.workloads.pytorch.build import Objective, sharing, transposed_linear_weights
 
 __all__ = ["free_mib", "libraries", "open_session", "prepare"]
 
-FEW = 2  # texts generated together for which weights are read for one or two rows at a time
+PACKED = 16  # texts generated together for which weights are packed
+SPARE = 2  # times as much memory as the weights take has to be free for that
+FEW = 2  # without packing: texts generated together for which weights are read for one or two rows at a time
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -39,7 +44,7 @@ def open_session(
     model: Objective,
     rule: Rule,
     precision: str,
-    compiled: bool = False,
+    compiled: str | None = None,
     partition: BatchPartition | None = None,
     group: Group | None = None,
 ) -> CpuSession:
@@ -69,11 +74,11 @@ class CpuSession(HostSession, TorchSession):
         model: Objective,
         rule: Rule,
         precision: str,
-        compiled: bool,
+        compiled: str | None,
         partition: BatchPartition | None,
         group: Group | None,
     ) -> None:
-        HostSession.__init__(self, "PyTorch", execution(compiled))
+        HostSession.__init__(self, "PyTorch", planned(compiled))
         TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition, group)
 
     def infer_request(self, batch: Batch) -> Answer:
@@ -83,6 +88,20 @@ class CpuSession(HostSession, TorchSession):
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
         """Return the first state, with the weights laid out for few rows where few texts are generated together."""
-        if not self.sampler and batch.samples <= FEW and self.cached_inference_model is None:
-            transposed_linear_weights(self.model)
+        if not self.sampler and self.cached_inference_model is None:
+            self.cached_inference_model = self.maybe_compiled(self.generating_model(batch.samples))
         return super().begin(batch, iterations, chains)
+
+    def generating_model(self, rows: int) -> Objective:
+        """Return the model for inference, with weights packed or transposed for a number of rows.
+
+        Packing them keeps what was there.
+        """
+        model: Objective = self.strategy.inference_model(self.model)
+        if self.compiled:  # TorchInductor takes no packed weights but those that it packed itself
+            return model
+        copied = sharing(model)
+        need = sum(weight.numel() * weight.element_size() for weight in model.parameters()) / MIB
+        if rows <= PACKED and SPARE * need < (free_mib() or 0) and packed(copied.network, rows):
+            return copied
+        return transposed_linear_weights(model) if rows <= FEW else model

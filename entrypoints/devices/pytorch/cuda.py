@@ -6,11 +6,14 @@ import functools
 import re
 
 import torch
+from torch import nn
 
 from entrypoints.contract.session import BatchPartition, DeviceFacts, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
-from entrypoints.devices.pytorch.shared import gpu
+from entrypoints.devices.pytorch.shared import gpu, rocm
+from entrypoints.devices.pytorch.shared.compiling import require_triton
+from entrypoints.devices.pytorch.shared.session import AUTOCAST
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
@@ -19,6 +22,9 @@ from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
 AMD = torch.version.hip is not None
+# The first PyTorch with kernels of an LSTM's cell in bf16, and the first that leaves it to cuDNN, which needs a version
+# with it too: github.com/pytorch/pytorch, pull requests 116927 and 164411.
+BF16_LSTM, BF16_LSTM_OF_CUDNN, CUDNN_WITH_BF16_LSTM = (2, 3), (2, 10), 91300
 # Compute units of a die distinguish MI250 and MI250X, for which drivers have one name. PyTorch shows each die.
 UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
@@ -36,6 +42,13 @@ def libraries() -> dict[str, str | None]:
     }
 
 
+def tune() -> None:
+    """Let every kernel be tried. Raises RunError (`unsupported`) if this is no PyTorch for GPUs of AMD."""
+    if not AMD:
+        raise RunError("unsupported", "--tune-kernels is for GPUs of AMD: leave it out")
+    rocm.tune()
+
+
 def prepare(precision: str, threads: int, _: int = 1) -> None:
     """Set whether PyTorch may use TF32, and the threads that compute on the host.
 
@@ -48,6 +61,8 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
     require_precision(precision, precisions(), torch.cuda.get_device_name())
     compute_on(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    if AMD:
+        rocm.prepare()
     torch.backends.cudnn.benchmark = True  # the first step finds the fastest convolution for each shape
 
 
@@ -99,18 +114,54 @@ def open_session(
     model: Objective,
     rule: Rule,
     precision: str,
-    compiled: bool = False,
+    compiled: str | None = None,
     partition: BatchPartition | None = None,
     group: Group | None = None,
 ) -> gpu.GpuSession:
     """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) if it is to be compiled and this PyTorch cannot compile.
+    Raises RunError (`unsupported`) if it is to be compiled and cannot be compiled here, or if this PyTorch does not
+    compute its layers in this precision.
     """
+    if compiled:
+        require_triton(None if AMD else torch.cuda.get_device_capability())
+    note = note_on_lstm(model, precision, torch.backends.cudnn.version() or 0)
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     device_facts = facts(properties)
     read_conditions = functools.partial((amd if AMD else nvml).conditions, device_facts.identifier)
-    return gpu.GpuSession(torch.cuda, model, rule, precision, compiled, partition, device_facts, read_conditions, group)
+    kernels = rocm.described() if AMD else None  # before any is found
+    if AMD:
+        choose_layout(model, precision, group)
+    how = (precision, compiled, partition, device_facts, read_conditions, group)
+    session = gpu.GpuSession(torch.cuda, model, rule, *how)
+    for text in filter(None, (note, kernels)):
+        session.note(text)
+    return session
+
+
+def note_on_lstm(model: nn.Module, precision: str, cudnn: int) -> str | None:
+    """Return what a result says of LSTMs in bf16, which cuDNN does not compute before some version; None if it does.
+
+    Raises RunError (`unsupported`) if this PyTorch does not compute them at all.
+    """
+    if precision != "bf16" or not any(isinstance(layer, nn.LSTM) for layer in model.modules()):
+        return None
+    if torch.__version__ < BF16_LSTM:
+        raise RunError(
+            "unsupported",
+            f"--precision bf16: PyTorch {torch.__version__} computes no LSTM in bf16 on GPUs, from 2.3 on it does. "
+            "Take --precision fp16 or fp32",
+        )
+    if AMD or (torch.__version__ >= BF16_LSTM_OF_CUDNN and cudnn >= CUDNN_WITH_BF16_LSTM):
+        return None
+    return "LSTM in bf16 by PyTorch's own cells: cuDNN computes it from PyTorch 2.10 and cuDNN 9.13 on"
+
+
+def choose_layout(model: Objective, precision: str, group: Group | None) -> None:
+    """Choose the memory format of images that is faster here."""
+    hardware = torch.device("cuda", torch.cuda.current_device())
+    seconds = rocm.seconds_of(hardware, AUTOCAST[precision], torch.cuda.synchronize)
+    rocm.choose_layout(model, seconds, (lambda own: group.agree([own])[0]) if group else float)
 
 
 def facts(properties: object) -> DeviceFacts:
@@ -122,14 +173,23 @@ def facts(properties: object) -> DeviceFacts:
     part = AMD and own == MI300 and units not in WHOLE_MI300
     die = "MI250" in name or (own in DIES_OF_A_MODULE and "MI210" not in name)
     uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's differs from amdsmi's
+    named = f"{'MIG' if ' MIG ' in name else 'GPU'}-{uuid}" if uuid else None
     return gpu.facts(
         kind="cuda",
         vendor="AMD" if AMD else "NVIDIA",
         name=f"{name} ({units} compute units)" if part else name,  # the vendor's peaks are for whole GPUs
         granularity="die" if die or part else "package",
         memory=properties.total_memory,  # type: ignore[attr-defined]
-        identifier=f"{'MIG' if ' MIG ' in name else 'GPU'}-{uuid}" if uuid else None,
+        identifier=pci_address(properties) if AMD and not part else named,
     )
+
+
+def pci_address(properties: object) -> str | None:
+    """Return the PCI address of a GPU of AMD, by which amdsmi names it; None before torch 2.5. Partitions of a GPU
+    share it."""
+    numbers = [getattr(properties, f"pci_{part}_id", None) for part in ("domain", "bus", "device")]
+    given = [number for number in numbers if number is not None]
+    return "{:04x}:{:02x}:{:02x}.0".format(*given) if len(given) == 3 else None
 
 
 def architecture(properties: object) -> str:

@@ -15,6 +15,7 @@ from entrypoints.contract.session import BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import kernel_driver, require_files
 from entrypoints.devices.pytorch.shared import gpu
+from entrypoints.devices.pytorch.shared.compiling import require_triton
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
@@ -74,14 +75,16 @@ def open_session(
     model: Objective,
     rule: Rule,
     precision: str,
-    compiled: bool = False,
+    compiled: str | None = None,
     partition: BatchPartition | None = None,
     group: Group | None = None,
 ) -> gpu.GpuSession:
     """Return a session that takes over `model`.
 
-    Raises RunError (`unsupported`) if it is to be compiled and this PyTorch cannot compile.
+    Raises RunError (`unsupported`) if it is to be compiled and cannot be compiled here.
     """
+    if compiled:
+        require_triton()
     xpu = runtime()
     properties = xpu.get_device_properties(xpu.current_device())
     device_facts = gpu.facts(
@@ -108,8 +111,7 @@ class XpuSession(gpu.GpuSession):
         super().__init__(*arguments)
         if extension is None or self.compiled or self.strategy.engine:
             return
-        how = f"{self.facts.execution}; by intel_extension_for_pytorch {extension.__version__}"
-        self.facts = self.facts._replace(execution=how)
+        self.note(f"by intel_extension_for_pytorch {extension.__version__}")
         if self.optimizer:
             self.train_model, self.optimizer = extension.optimize(self.model, optimizer=self.optimizer, inplace=True)
             gpu.skip_by_the_scaler(self.optimizer)  # the extension's steps ignore the scaler's check

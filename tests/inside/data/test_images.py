@@ -10,6 +10,7 @@ pytest.importorskip("PIL")
 from PIL import Image  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.session import Normalisation  # noqa: E402
 from entrypoints.data.images import decoding  # noqa: E402
 
 RULE = cards.load()["resnet50"].problem["input"]
@@ -69,13 +70,15 @@ def test_a_damaged_file_raises(tmp_path, kept):
         decoding.decode(path)
 
 
-def test_pixels_are_normalised_channels_first():
+def test_pixels_are_bytes_that_are_normalised_by_channel():
     image = Image.new("RGB", (300, 260), (255, 0, 51))
     pixels = decoding.pixels(image, RULE, "inference", np.random.default_rng(0))
-    assert pixels.shape == (3, 224, 224) and pixels.dtype == np.float32
+    assert pixels.shape == (224, 224, 3) and pixels.dtype == np.uint8
+    numbers = decoding.normalised(pixels, Normalisation.of(RULE))
+    assert numbers.dtype == np.float32
     for channel, value in enumerate((1.0, 0.0, 0.2)):
         expected = (value - RULE["mean"][channel]) / RULE["standard_deviation"][channel]
-        np.testing.assert_allclose(pixels[channel], expected, rtol=1e-5)
+        np.testing.assert_allclose(numbers[..., channel], expected, rtol=1e-5)
 
 
 def test_inference_takes_the_centre_of_the_resized_image():

@@ -60,6 +60,24 @@ def test_a_trial_sees_all_streams_at_work(monkeypatch, concurrency, steps):
     assert trial_steps == [steps]
 
 
+def test_a_trial_of_a_compiled_model_replays_its_graphs(monkeypatch):
+    """Recorded graphs have memory of their own, and take two steps of warm-up more."""
+    settings = []
+
+    def execute(card, trial, orders):
+        settings.append((trial.warmup_steps, trial.steps))
+        return SimpleNamespace(
+            outcome=Outcome("completed", 0, ""), measurement=SimpleNamespace(peak_process_mib=1.0), configuration=trial
+        )
+
+    monkeypatch.setattr(batch_search, "execute", execute)
+    image = {"framework": "pytorch", "device": "cuda"}
+    words = ["--find-max-batch", "--batch-size", "65536", "--compile"]
+    orders: Any = None  # nothing runs that could be stopped
+    batch_search.search(cards.load()["resnet50"], resolve(parse(words), cards.load()["resnet50"], image), orders)
+    assert settings == [(3, 5)]
+
+
 def test_the_run_is_at_the_size_found(double):
     document = double.result(*SEARCH, fault="capacity:5")
     fits, fails = "completed", "out_of_memory"

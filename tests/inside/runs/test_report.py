@@ -8,7 +8,7 @@ import pytest
 from program import ROOT
 
 from entrypoints.results.steadiness import outliers
-from entrypoints.runs.report import duration_text, report, significant, warnings_of
+from entrypoints.runs.report import duration_text, report, significant, throttling, warnings_of
 from entrypoints.system.console import aligned
 
 
@@ -92,6 +92,24 @@ def test_language_models_and_targets_have_their_own_numbers(whole):
 def test_a_replayed_meter_is_no_simulated_device(whole):
     whole["provenance"]["simulated"], whole["power"] = True, {"source": "replay"}
     assert "the meter replayed a recorded trace. Do not publish this number" in list(warnings_of(whole))
+
+
+@pytest.mark.parametrize(
+    ("kind", "share", "beginning"),
+    [
+        ("heat", 0.02, "slow held the clocks of a device down for 2% of the window. Do not publish this number"),
+        ("heat", 0.009, None),
+        ("power", 0.5, "a power limit (slow) held the clocks of a device down for 50% of the window"),
+        ("power", 0.1, None),
+        ("other", 1.0, None),
+    ],
+)
+def test_the_report_warns_of_clocks_that_were_held_down(whole, kind, share, beginning):
+    window = whole["metrics"]["step_time_mean"]["value"] * (whole["steps"]["count"] - whole["steps"]["untimed"])
+    limit = {"name": "slow", "kind": kind, "duration": {"value": share * window, "unit": "s"}, "method": "counter"}
+    whole["power"]["devices"] = [{"name": "idle"}, {"name": "busy", "load": {"limits": [limit]}}]
+    assert list(throttling(whole)) == ([beginning] if beginning else [])
+    assert set(throttling(whole)) <= set(warnings_of(whole))
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,10 @@ def test_a_compiled_model(program, task):
     words = ("image_compression", "--smoke", "--threads", 1, "--meter", "none", "--task", task)
     eager, compiled = program.result(*words), program.result(*words, "--compile")
     assert compiled["status"]["state"] == "completed", compiled["status"]
-    assert compiled["configuration"]["compile"] is True and eager["configuration"]["compile"] is False
-    assert "compiled by TorchInductor" in compiled["accelerator"]["execution"]
+    assert compiled["configuration"]["compile"] == "default" and eager["configuration"]["compile"] is None
+    assert "compiled by TorchInductor (default)" in compiled["accelerator"]["execution"]
+    assert compiled["accelerator"]["compilation"]["graphs"] == 1 and "compilation" not in eager["accelerator"]
+    assert compiled["accelerator"]["compilation"]["cache"] in ("cold", "warm", "mixed")
     if task == "training":
         assert compiled["steps"]["losses"][0] == pytest.approx(eager["steps"]["losses"][0], rel=1e-3)
 

@@ -16,8 +16,8 @@ def rule(change):
     """The sampler's rule, with what is changed of it."""
     original = HamiltonianMonteCarlo.__init__
 
-    def begin(self, density, density_and_gradient, given):
-        original(self, density, density_and_gradient, dataclasses.replace(given, **change(given)))
+    def begin(self, density, given, *others):
+        original(self, density, dataclasses.replace(given, **change(given)), *others)
 
     return mock.patch.object(HamiltonianMonteCarlo, "__init__", begin)
 

@@ -116,9 +116,9 @@ def last_normalisation_left_out():
 
 
 def shortcut_after_the_normalisation():
-    def forward(part, x, attention_mask):
+    def forward(part, x, attention_mask, rotary=None):
         x = part.attention_normalisation(x)
-        x = x + part.attention(x, attention_mask)
+        x = x + part.attention(x, attention_mask, rotary)
         x = part.feed_forward_normalisation(x)
         return x + part.feed_forward(x)
 
@@ -236,7 +236,7 @@ def lamb_with_bias_correction():
 def turned_in_pairs():
     """Rotary positions of neighbours, as the paper has it, where halves were meant."""
 
-    def rotated(x, first=0):
+    def rotated(x, tables):
         half = x.shape[-1] // 2
         rates = transformer.BASE ** (-torch.arange(half) / half)
         angles = (torch.arange(x.shape[-2])[:, None] * rates).to(x.device)
@@ -248,7 +248,7 @@ def turned_in_pairs():
 
 
 def not_turned():
-    return mock.patch.object(transformer, "rotate", lambda x, first=0: x)
+    return mock.patch.object(transformer, "rotate", lambda x, tables: x)
 
 
 def lstm_changed(change):

@@ -22,13 +22,20 @@ class NVMLError(Exception):
 
 
 class Gpu:
-    """One board. Numbers are the library's: mJ, mW, MHz; None stands for what it does not support."""
+    """One board. Numbers are the library's: mJ, mW, MHz; None stands for what it does not support.
+
+    `fields` are values by number, those above 32 bits of that type; `violations` ns by policy, `rates` KB/s by
+    direction.
+    """
 
     def __init__(
         self, uuid, name="NVIDIA H200", energy=5_000_000, power=350_000, instant=360_000, mig=None, parent=None
     ):
         self.uuid, self.name, self.energy, self.power, self.instant = uuid, name, energy, power, instant
         self.mig, self.parent = mig, parent
+        self.fields, self.violations, self.rates = {}, {}, {}
+        self.clocks, self.reasons = {NVML_CLOCK_SM: 1980, NVML_CLOCK_MEM: 3201}, 0x4 | 0x20 | 0x1
+        self.long = {74, 75, 76, 77}  # fields of 64 bits
 
 
 class Host:
@@ -41,9 +48,11 @@ class Host:
 class Field:
     """A value of nvmlDeviceGetFieldValues."""
 
-    def __init__(self, number):
+    def __init__(self, number, long):
         self.nvmlReturn = NVML_ERROR_NOT_SUPPORTED if number is None else NVML_SUCCESS
-        self.value = type("Value", (), {"uiVal": number or 0})
+        self.valueType = 3 if long else 1
+        number = number or 0
+        self.value = type("Value", (), {"uiVal": number % 2**32, "ullVal": number if long else number | 7 << 32})
 
 
 HOST = Host()
@@ -111,7 +120,24 @@ def nvmlDeviceGetPowerUsage(handle):
 
 
 def nvmlDeviceGetFieldValues(handle, fieldIds):
-    return [Field(handle.instant) for _ in fieldIds]
+    values = {186: handle.instant, **handle.fields}
+    return [Field(values.get(number), number in handle.long) for number in fieldIds]
+
+
+def nvmlDeviceGetViolationStatus(device, perfPolicyType):
+    return type("Violation", (), {"violationTime": supported(device.violations.get(perfPolicyType))})
+
+
+def nvmlDeviceGetPcieThroughput(device, counter):
+    return supported(device.rates.get(counter))
+
+
+def nvmlDeviceGetMaxPcieLinkGeneration(handle):
+    return 5
+
+
+def nvmlDeviceGetMaxPcieLinkWidth(handle):
+    return 16
 
 
 def nvmlDeviceGetEnforcedPowerLimit(handle):
@@ -119,7 +145,7 @@ def nvmlDeviceGetEnforcedPowerLimit(handle):
 
 
 def nvmlDeviceGetClockInfo(handle, type):
-    return {NVML_CLOCK_SM: 1980, NVML_CLOCK_MEM: 3201}[type]
+    return handle.clocks[type]
 
 
 def nvmlDeviceGetMaxClockInfo(handle, type):
@@ -139,7 +165,7 @@ def nvmlDeviceGetEccMode(handle):
 
 
 def nvmlDeviceGetCurrentClocksThrottleReasons(handle):
-    return 0x4 | 0x20 | 0x1
+    return handle.reasons
 
 
 def nvmlDeviceGetPersistenceMode(handle):

@@ -38,7 +38,7 @@ DEVICE: Any = None  # the module of another kind of device than the CPU
 ROUNDINGS = 4  # inputs with the last bit of each number changed or not, another way each time
 
 
-def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=False):
+def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compiled=None):
     """Quantities of the probe in one precision, by name: of runs with and without micro-batches."""
     messages: list[Probed] = []
     configuration: Any = SimpleNamespace(
@@ -48,7 +48,8 @@ def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compil
         compile=compiled,
         memory_limit_mib=None,
         gradient_accumulation=1,
-        activation_checkpointing=False,
+        recomputed_by_framework=False,
+        staged=lambda partition, _: partition,
         offload=False,
     )
     others: Any = SimpleNamespace(formula_batch=batch_of)
@@ -114,7 +115,7 @@ def all_honest(workload, precision):
     """(variant, quantities) of all of these, and of other seeds and the compiler."""
     yield from honest(workload, precision)
     if precision == "fp32" and hasattr(torch, "compile"):
-        yield "compiled", probed(workload, precision, compiled=True)
+        yield "compiled", probed(workload, precision, compiled="default")
     card = cards.load()[workload]
     card = reference.probed_card(card, reference.load(card))
     for seed in range(SEEDS):

@@ -127,11 +127,12 @@ def probe(job):
         precision=job.get("precision", "fp32"),
         threads=1,
         seed=0,
-        compile=False,
+        compile=None,
         memory_limit_mib=None,
         gradient_accumulation=1,
         strategy=job["strategy"],
-        activation_checkpointing=False,
+        recomputed_by_framework=False,
+        staged=lambda partition, _: partition,
         trained_together=bool(job["strategy"]),
         offload=False,
         data_place=lambda _: data_place(job),
@@ -164,7 +165,7 @@ def train(job):
     parts = job.get("accumulation", 1)
     partition = BatchPartition(own // parts, parts)
     rule = rule_of({**card.problem, "optimizer": {**card.problem["optimizer"], **job.get("rule", {})}}, SAMPLES)
-    compiled = job.get("compile", False)
+    compiled = "default" if job.get("compile") else None
     session = cpu.open_session(model, rule, job.get("precision", "fp32"), compiled, partition, **group)
     batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), place.rank * own, own)
     losses = losses_of(session, batch, job["steps"])

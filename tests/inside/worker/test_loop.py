@@ -14,7 +14,7 @@ from entrypoints.contract.session import Batch, FirstStep, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.configuration import resolve
-from entrypoints.worker.loop import LOSS_INTERVAL, Loop
+from entrypoints.worker.loop import AHEAD, LOSS_INTERVAL, Loop
 
 CARD = cards.load()["resnet50"]
 LAG = 3  # calls that the device is behind
@@ -41,6 +41,9 @@ class Lagging:
 
     infer = train
 
+    def receive(self, fed):
+        return fed
+
     def gradients(self):
         return None
 
@@ -52,6 +55,9 @@ class Lagging:
 
     def seconds_between(self, earlier, later):
         return float(later - earlier) if later <= self.done else None
+
+    def wait(self, mark):
+        self.done = max(self.done, mark)
 
     def synchronise(self):
         self.waited += 1
@@ -78,6 +84,40 @@ def test_the_device_is_waited_for_at_the_edges_of_phases_only():
     run(session, "--steps", "400", "--warmup-steps", "4")
     assert session.waited == 3
     assert session.read <= 400 / LOSS_INTERVAL + 3
+
+
+def test_the_host_is_never_more_than_a_few_steps_ahead():
+    """Of a device of 50 steps of lag, which would have 50 batches in memory, and run 50 steps beyond a duration."""
+
+    class Slow(Lagging):
+        ahead = 0
+
+        def train(self, batch):
+            self.handed += 1
+            self.ahead = max(self.ahead, self.handed - self.done)
+            return StepReport(samples=batch.samples, updates=1, loss=lambda: 1.0)
+
+        infer = train
+
+    session = Slow()
+    run(session, "--steps", "60", "--warmup-steps", "4")
+    assert session.ahead == AHEAD, "the step that is handed over, and the one before it"
+    assert session.waited == 3, "at the edges of phases only"
+
+
+def test_updates_that_a_scaler_skipped_are_not_counted_once_the_device_has_done_them():
+    class Skipping(Lagging):
+        def train(self, batch):
+            report = super().train(batch)
+            step = self.handed
+            return report._replace(skipped=lambda: self.overflowed(step))
+
+        def overflowed(self, step):
+            assert step <= self.done, "read before the device has done it, which waits for it"
+            return step <= 2
+
+    sent = run(Skipping(), "--steps", "8", "--warmup-steps", "4")
+    assert [message.updates for message in sent if isinstance(message, Step)] == [0, 0, *[1] * 6]
 
 
 def test_a_duration_counts_the_device_s_own_seconds():
@@ -120,14 +160,39 @@ def test_messages_survive_the_wire():
         assert decode(encode(message)) == message
 
 
-@pytest.mark.parametrize(("idle", "waited"), [(0.0, 0.0), (0.002, 0.002), (3600.0, None)])
-def test_only_what_held_the_device_up_is_a_wait(idle, waited):
-    """A batch is fetched in 10 ms or more, while the device is busy, or in part, or idle for longer than that."""
+class Mark(int):
+    """A mark of `Lagging`, and whether it is the first one after a batch was received."""
+
+    received = False
+
+
+@pytest.mark.parametrize(
+    ("idle", "arriving", "waited"),
+    [(0.0, 0.0, 0.0), (0.002, 0.0, 0.002), (0.0, 0.25, 0.25), (0.002, 0.25, 0.252), (3600.0, 0.0, None)],
+)
+def test_only_what_held_the_device_up_is_a_wait(idle, arriving, waited):
+    """A batch is fetched in 10 ms or more, while the device is busy, or in part, or idle for longer than that.
+
+    Then the device may wait for the copy, while the host goes on.
+    """
 
     class Busy(Lagging):
+        received = False
+
+        def receive(self, fed):
+            self.received = True
+            return fed
+
+        def mark(self):
+            mark = Mark(self.handed)
+            mark.received, self.received = self.received, False
+            return mark
+
         def seconds_between(self, earlier, later):
             seconds = super().seconds_between(earlier, later)
-            return idle if later == earlier else seconds
+            if later != earlier:
+                return seconds
+            return arriving if later.received else idle
 
     def slowly():
         while True:
@@ -141,4 +206,4 @@ def test_only_what_held_the_device_up_is_a_wait(idle, waited):
     )
     waits = [message.wait for message in sent if isinstance(message, Step)]
     assert len(waits) == 3
-    assert waits == [waited] * 3 if waited is not None else all(0.01 <= wait < 3600 for wait in waits)
+    assert waits == [waited] * 3 if waited is not None else all(0.01 <= wait <= 1 for wait in waits)

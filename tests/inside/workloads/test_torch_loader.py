@@ -24,6 +24,7 @@ from entrypoints.data import formats  # noqa: E402
 from entrypoints.data.generated import raw_images  # noqa: E402
 from entrypoints.data.images import decoding, samples  # noqa: E402
 from entrypoints.data.images.folder import Folder  # noqa: E402
+from entrypoints.devices.pytorch.shared.transfer import normalised  # noqa: E402
 from entrypoints.workloads.pytorch import loader  # noqa: E402
 
 CARD = cards.load()["resnet50"]
@@ -49,10 +50,12 @@ def damage(folder):
 
 def test_shapes_types_and_labels(photos):
     (batch,) = batches(photos, 1, task="inference", size=12)
-    assert batch.inputs.shape == (12, 3, 224, 224) and batch.inputs.dtype == torch.float32
+    assert batch.inputs.shape == (12, 224, 224, 3) and batch.inputs.dtype == torch.uint8
     assert batch.targets.tolist() == [0] * 6 + [1] * 6
     assert batch.skipped == ()
-    assert -2.2 < batch.inputs.min() < -1 and 1 < batch.inputs.max() < 2.7
+    images = normalised(batch).inputs
+    assert images.shape == (12, 3, 224, 224) and images.dtype == torch.float32
+    assert -2.2 < images.min() < -1 and 1 < images.max() < 2.7
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -127,7 +130,7 @@ def test_requests_hold_what_batches_hold(photos):
     damage(photos)
     for request, other in zip(requested(photos, 5), batches(photos, 5, task="inference", size=5)):
         assert torch.equal(request.inputs, other.inputs) and torch.equal(request.targets, other.targets)
-        assert request.inputs.shape == (5, 3, 224, 224)
+        assert request.inputs.shape == (5, 224, 224, 3) and request.normalisation == other.normalisation
     named = {name for batch in requested(photos, 5) for name in batch.skipped}
     assert named == {"colour/broken.jpg", "grey/empty.png", "grey/text.jpg"}
 
@@ -152,13 +155,13 @@ def test_a_file_is_read_when_its_request_is_made(photos):
 
 def test_synthetic_requests_cut_raw_images_made_from_the_seed():
     first, same, other = (next(loader.synthetic_requests(CARD, 2, seed))() for seed in (1, 1, 2))
-    assert first.inputs.shape == (2, 3, 224, 224) and first.inputs.dtype == torch.float32
+    assert first.inputs.shape == (2, 224, 224, 3) and first.inputs.dtype == torch.uint8
     assert torch.equal(first.inputs, same.inputs) and not torch.equal(first.inputs, other.inputs)
     assert not torch.equal(first.inputs[0], first.inputs[1])
     raw = raw_images.photographs(CARD.problem["input"], 2, seed=1)
     assert [(image.mode, image.size) for image in raw] == [("RGB", (512, 384))] * 2
     cut = decoding.pixels(raw[0], CARD.problem["input"], "inference", np.random.default_rng())
-    assert torch.equal(first.inputs[0], torch.from_numpy(cut))
+    assert np.array_equal(first.inputs[0].numpy(), cut)
 
 
 def test_synthetic_batches_come_from_the_seed():
@@ -179,7 +182,7 @@ def png(level, depth=8):
 
 def levels(batch):
     """What the images of a batch of even grey were made of: their mean brightness in 256 steps."""
-    return [round(float(image.mean()) * 255) for image in batch.inputs]
+    return [round(float(image.float().mean())) for image in batch.inputs]
 
 
 def drawn(source, count, task="training", size=4, workers=0, seed=0, card=SMALL):
@@ -307,18 +310,19 @@ def test_idx_images_are_the_bytes_of_the_file(tmp_path, task):
     packed.idx(tmp_path, images.tolist(), labels)
     (batch,) = drawn(open_source(tmp_path, task), 1, task, 8, workers=1 if task == "training" else 0)
     expected = torch.from_numpy(images.astype(np.float32) / 255)[:, None]
+    batch = normalised(batch)
     decoded = sorted(batch.inputs, key=lambda image: float(image.sum()))
     assert torch.equal(torch.stack(decoded), torch.stack(sorted(expected, key=lambda image: float(image.sum()))))
     assert batch.targets is batch.inputs or torch.equal(batch.targets, batch.inputs)
     (request,) = (make() for make in itertools.islice(loader.source_requests(SMALL, open_source(tmp_path), 8, 0), 1))
-    assert torch.equal(request.inputs, expected)
+    assert torch.equal(normalised(request).inputs, expected)
 
 
 def test_idx_images_for_a_network_of_colours(tmp_path):
     packed.idx(tmp_path, [[[90] * 28] * 28] * 4, [0, 1, 2, 255])
     (batch,) = drawn(open_source(tmp_path), 1, "inference", 4, card=CARD)
-    assert batch.inputs.shape == (4, 3, 224, 224) and batch.targets.tolist() == [0, 1, 2, 255]
-    grey = batch.inputs * torch.tensor(CARD.problem["input"]["standard_deviation"])[:, None, None]
+    assert batch.inputs.shape == (4, 224, 224, 3) and batch.targets.tolist() == [0, 1, 2, 255]
+    grey = normalised(batch).inputs * torch.tensor(CARD.problem["input"]["standard_deviation"])[:, None, None]
     grey = (grey + torch.tensor(CARD.problem["input"]["mean"])[:, None, None]) * 255
     assert torch.allclose(grey, torch.full_like(grey, 90), atol=1e-3)
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import torch
 
-from entrypoints.contract.session import BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
+from entrypoints.contract.choices import WITH_GRAPHS
+from entrypoints.contract.session import Answer, Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared.session import TorchSession, execution, require_torch_compile
+from entrypoints.devices.pytorch.shared import rocm
+from entrypoints.devices.pytorch.shared.compiling import require_torch_compile
+from entrypoints.devices.pytorch.shared.generation import ReplayedGeneration, StaticGeneration
+from entrypoints.devices.pytorch.shared.session import TorchSession, planned
+from entrypoints.devices.pytorch.shared.transfer import CopyingFeed, ThreadStreams, Transit, pinned, received
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.pytorch.build import Objective
@@ -20,6 +25,7 @@ FUSED_SCALING = (2, 1)
 # Of losses in fp16. PyTorch's own start, 2^16, overflows in the first updates of lstm and resnet50 on an H200, which
 # are skipped then: the timed steps would have less to do than their number says.
 FIRST_SCALE = 2.0**10
+NO_WINDOW = "the timed window did not begin"
 UNCOUNTED = "PyTorch does not count transfers"
 
 
@@ -31,6 +37,7 @@ class GpuSession(TorchSession):
     """
 
     asynchronous = True
+    fed: CopyingFeed | None = None
 
     def __init__(
         self,
@@ -38,7 +45,7 @@ class GpuSession(TorchSession):
         model: Objective,
         rule: Rule,
         precision: str,
-        compiled: bool,
+        compiled: str | None,
         partition: BatchPartition | None,
         facts: DeviceFacts,
         read_conditions: ReadConditions,
@@ -49,13 +56,15 @@ class GpuSession(TorchSession):
         self.runtime, self.read_conditions = runtime, read_conditions
         kind = facts.kind
         # No graphs if gradients accumulate: the graph of a micro-batch overwrites the gradients of the one before
-        # (https://github.com/pytorch/pytorch/issues/96693). None in inference: graphs belong to one thread. None of
+        # (https://github.com/pytorch/pytorch/issues/96693). None of requests: graphs belong to one thread. None of
         # several ranks, whose gradients are exchanged while they are computed.
-        accumulated = partition and partition.accumulation > 1
-        self.graphs = compiled and kind == "cuda" and not accumulated and group is None
-        self.facts = facts._replace(execution=execution(compiled, self.graphs))
+        accumulated = partition is not None and partition.accumulation > 1
+        self.graphs = compiled in WITH_GRAPHS and kind == "cuda" and not accumulated and group is None
+        self.facts = facts._replace(execution=planned(compiled))
         runtime.reset_peak_memory_stats()
+        self.peaks: list[tuple[int, int]] = []  # allocated and reserved, in bytes: until the timed window, and in it
         hardware = torch.device(kind, runtime.current_device())
+        self.streams = ThreadStreams(runtime, hardware)
         super().__init__(model, rule, hardware, precision, compiled, partition, group)
         if precision == "fp16" and self.optimizer:
             self.scaler = self.strategy.scaler(scaler(kind))
@@ -66,8 +75,35 @@ class GpuSession(TorchSession):
         """Return a tensor on the device, copied from pinned memory, so that the host does not wait for the transfer."""
         if tensor.device.type == self.hardware.type:
             return tensor
-        pinned = tensor.pin_memory() if self.hardware.type == "cuda" else tensor  # for Intel's, versions differ
-        return pinned.to(self.hardware, non_blocking=True)
+        return pinned(tensor, self.hardware.type).to(self.hardware, non_blocking=True)
+
+    def feed(self, batches: Iterator[Batch], targets: bool) -> Iterator[Any]:
+        """Return an iterator that pins and copies batches while others are computed."""
+
+        def copy(batch: Batch) -> Batch:
+            return self.sent(batch if targets else batch._replace(targets=None))
+
+        self.fed = CopyingFeed(batches, copy, self.runtime, self.hardware)
+        return self.fed
+
+    def receive(self, fed: Any) -> Batch:
+        """Return a batch of `feed`, for whose copy the device waits; any other batch unchanged."""
+        return received(fed, self.runtime.current_stream()) if isinstance(fed, Transit) else fed
+
+    def infer_request(self, batch: Batch) -> Answer:
+        """Answer a request on the calling thread's own stream."""
+        with self.streams.own():
+            return super().infer_request(batch)
+
+    def wait_for_request(self) -> None:
+        """Wait for what the calling thread gave the device, but not for other requests."""
+        self.streams.wait()
+
+    def static_generation(self, network: Any) -> StaticGeneration:
+        """Return compiled programs that generate texts, recorded as a graph where training is."""
+        if self.graphs:
+            return ReplayedGeneration(network, self.maybe_compiled, self.runtime)
+        return super().static_generation(network)
 
     def mark(self) -> Any:
         """Return an event in the device's queue."""
@@ -82,21 +118,44 @@ class GpuSession(TorchSession):
         milliseconds: float = earlier.elapsed_time(later)
         return milliseconds / 1000
 
+    def on_host(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return copies in pinned memory, so that the host does not wait for them."""
+        pinned = self.hardware.type == "cuda"
+        copies = [torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=pinned) for tensor in tensors]
+        return [copy.copy_(tensor, non_blocking=True) for copy, tensor in zip(copies, tensors)]
+
+    def wait(self, mark: Any) -> None:
+        """Wait until the device has passed an event."""
+        mark.synchronize()
+
     def synchronise(self) -> None:
         """Wait until the queue is empty."""
         self.runtime.synchronize()
 
     def usage(self) -> Usage:
         """Return the peaks of PyTorch's allocator."""
-        allocated, reserved = self.runtime.max_memory_allocated(), self.runtime.max_memory_reserved()
-        return Usage(allocated / MIB, reserved / MIB, UNCOUNTED)
+        peaks = [*self.peaks, self.current_peak()]
+        allocated, reserved = (max(each) / MIB for each in zip(*peaks))
+        return Usage(allocated, reserved, UNCOUNTED, peaks[1][0] / MIB if len(peaks) > 1 else NO_WINDOW)
+
+    def edge_of_window(self) -> None:
+        """Count peaks anew, and tune nothing any more."""
+        rocm.stop_tuning()
+        self.peaks.append(self.current_peak())
+        self.runtime.reset_peak_memory_stats()
+
+    def current_peak(self) -> tuple[int, int]:
+        """Return the most bytes that were allocated, and reserved, at one time since the last restart."""
+        return self.runtime.max_memory_allocated(), self.runtime.max_memory_reserved()
 
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the vendor's management library reports."""
         return DeviceConditions(dict(self.read_conditions()), None)
 
     def close(self) -> None:
-        """Release the model and the memory that PyTorch caches."""
+        """Copy no more, and release the model and the memory that PyTorch caches."""
+        if self.fed:
+            self.fed.close()
         super().close()
         self.runtime.empty_cache()
 

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import math
 import time
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from entrypoints.contract.session import (
     ChainSample,
     DeviceFacts,
     EvaluationResult,
+    Executed,
     FirstStep,
     Operation,
     OptimizerRule,
@@ -27,34 +28,42 @@ from entrypoints.contract.session import (
     SamplerRule,
     StepReport,
 )
-from entrypoints.contract.statuses import RunError
+from entrypoints.devices.pytorch.shared.backends import (
+    allocator,
+    attention_kernels,
+    autotuning,
+    has_attention,
+    matmul_precision,
+    one_sample,
+)
+from entrypoints.devices.pytorch.shared.compiling import compilation, compile_model, counted, described
+from entrypoints.devices.pytorch.shared.generation import StaticGeneration
+from entrypoints.devices.pytorch.shared.layout import LAYOUT
 from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions
+from entrypoints.devices.pytorch.shared.recorded import Recorded
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
+from entrypoints.devices.pytorch.shared.transfer import normalised
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.selection import strategy_of
-from entrypoints.workloads.pytorch.build import Objective
-from entrypoints.workloads.pytorch.samplers import chain_sample, sampler
+from entrypoints.workloads.pytorch.build import Objective, decoding_late
+from entrypoints.workloads.pytorch.samplers import Leapfrog, Leaps, chain_sample, sampler, several
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 FUSED_ON_INTEL = (
     "2.1.0a0"  # earlier fused optimizers refuse other devices than CUDA: github.com/pytorch/pytorch, 104517
 )
-COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
 
 CallableModel = Any  # a model or its compiled form, which has the model's attributes
 
 
-def execution(compiled: bool, graphs: bool = False) -> str:
-    """Return how a session runs a model, for the result."""
-    how = "compiled by TorchInductor" if compiled else "eager"
-    how += ", training replayed as CUDA graphs" if graphs else ""
-    return f"{how}, channels_last; inference with normalisations folded into convolutions"
+def execution(how: str) -> str:
+    """Return how a session runs a model, compiled or not, for the result."""
+    return f"{how}, {LAYOUT}; inference with normalisations folded into convolutions"
 
 
-def require_torch_compile() -> None:
-    """Raise RunError (`unsupported`) if this PyTorch cannot compile."""
-    if not hasattr(torch, "compile"):
-        raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
+def planned(compiled: str | None) -> str:
+    """Return how a session is going to run a model: before it did, nothing is known of graphs."""
+    return execution(f"compiled by TorchInductor ({compiled})" if compiled else "eager")
 
 
 def updates_fused(hardware: torch.device, rule: OptimizerRule, precision: str) -> bool:
@@ -68,15 +77,10 @@ def updates_fused(hardware: torch.device, rule: OptimizerRule, precision: str) -
     return hardware.type == "cuda" or (hardware.type == "xpu" and torch.__version__ >= FUSED_ON_INTEL)
 
 
-@contextlib.contextmanager
-def compilation() -> Iterator[None]:
-    """Translate errors of calls that may compile. Raises RunError (`compile_failure`) if compilation fails."""
-    try:
-        yield
-    except Exception as error:
-        if any(kind.__module__.startswith(COMPILERS) for kind in type(error).__mro__):
-            raise RunError("compile_failure", f"--compile: {str(error)[:1000]}") from error
-        raise
+def overflowed(scaler: Any, optimizer: Any) -> Sequence[torch.Tensor]:
+    """Return what a scaler found while it unscaled the gradients of an optimizer: above 0 if one was not finite."""
+    by_device: Mapping[Any, torch.Tensor] = scaler._found_inf_per_device(optimizer)  # the same from torch 1.6 on
+    return list(by_device.values())
 
 
 class TorchSession:
@@ -87,7 +91,9 @@ class TorchSession:
 
     facts: DeviceFacts
     scaler: Any = None  # of gradients, for a precision that loses small values
-    graphs = False  # whether a compiled training step is recorded once and replayed by the GPU
+    graphs = False  # whether a compiled step is to be recorded once and replayed by the GPU
+    notes = ""  # what else a result says of how the model is run
+    attention_kernels: str | None = None  # once they were seen
 
     def __init__(
         self,
@@ -95,19 +101,23 @@ class TorchSession:
         rule: Rule,
         hardware: torch.device,
         precision: str,
-        compiled: bool,
+        compiled: str | None,
         partition: BatchPartition | None,
         group: Group | None = None,
     ) -> None:
         self.hardware, self.dtype, self.compiled = hardware, AUTOCAST[precision], compiled
+        self.trained = False  # whether a step was one of training
         self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         self.model = model
-        self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule), compiled)
+        self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule), bool(compiled))
+        if self.strategy.decodes_late:
+            decoding_late(model)
         self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
         if group and self.strategy.engine:
-            how = f"{self.facts.execution}; {group.strategy} by {self.strategy.engine}"
-            self.facts = self.facts._replace(execution=how)
+            self.note(f"{group.strategy} by {self.strategy.engine}")
+        self.sample: Any = None  # the first one, if the network has attention, to see by which kernels it is computed
+        self.looks = group is None and not isinstance(rule, SamplerRule) and has_attention(model)
         self.optimizer: Any = None
         self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
         self.sampler: Any = None
@@ -115,27 +125,47 @@ class TorchSession:
             self.optimizer = self.strategy.optimizer(self.model, rule, updates_fused(hardware, rule, precision))
             self.gradient_norm = rule.gradient_norm
         elif isinstance(rule, SamplerRule):
-            self.sampler = sampler(self.model.network, self.maybe_compiled(self.model.network), rule)
+            self.sampler = sampler(self.model.network, rule, self.optimised_leaps)
         self.cached_inference_model: CallableModel | None = None  # valid until the weights change
+        self.cached_generation: StaticGeneration | None = None  # of the same network
+        self.replayed_inference_model: CallableModel | None = None  # the same, recorded as a graph by one thread
+
+    def note(self, text: str) -> None:
+        """Add to what a result says of how the model is run."""
+        self.notes += f"; {text}"
+        self.facts = self.facts._replace(execution=f"{self.facts.execution}; {text}")
+
+    def wait(self, mark: Any) -> None:
+        """Wait until the hardware has passed a mark."""
+        raise NotImplementedError
 
     def synchronise(self) -> None:
         """Wait for the hardware."""
         raise NotImplementedError
 
+    def wait_for_request(self) -> None:
+        """Wait for what the calling thread gave the hardware."""
+        self.synchronise()
+
     def to_device(self, batch: Batch) -> Batch:
-        """Return the batch on the hardware, its images in channels_last."""
-        return batch._replace(
-            inputs=self.tensors_to_device(batch.inputs), targets=self.tensors_to_device(batch.targets)
-        )
+        """Return the batch on the hardware, its images normalised and in the memory format of the process."""
+        return normalised(self.sent(batch), LAYOUT.format)
+
+    def sent(self, batch: Batch) -> Batch:
+        """Return the batch on the hardware as it is; targets that are the inputs are sent once."""
+        inputs = self.tensors_to_device(batch.inputs)
+        targets = inputs if batch.targets is batch.inputs else self.tensors_to_device(batch.targets)
+        return batch._replace(inputs=inputs, targets=targets)
 
     def tensors_to_device(self, tensors: Any) -> Any:
-        """Return a tensor, or each of a tuple, on the hardware."""
+        """Return a tensor, or each of a tuple, on the hardware; numbers of images in the process's memory format."""
         if isinstance(tensors, tuple):
             return tuple(map(self.tensors_to_device, tensors))
         if not isinstance(tensors, torch.Tensor):
             return tensors
         sent = self.tensor_to_device(tensors)
-        return sent.contiguous(memory_format=torch.channels_last) if sent.dim() == 4 else sent
+        images = sent.dim() == 4 and sent.is_floating_point()  # bytes are in that order already
+        return sent.contiguous(memory_format=LAYOUT.format) if images else sent
 
     def tensor_to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a tensor in the hardware's memory."""
@@ -144,18 +174,31 @@ class TorchSession:
     def train(self, batch: Batch) -> StepReport:
         """Do forward, backward and update."""
         self.model.train()
-        self.cached_inference_model = None
+        self.cached_inference_model = self.replayed_inference_model = self.cached_generation = None
+        self.trained = True
         batch = self.to_device(batch)
+        self.expect_padding(batch)
+        self.look_at(batch)
         observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
         self.optimizer.zero_grad(set_to_none=True)
         with compilation():
             losses = self.strategy.accumulate(self.micro_batches(batch), self)
-        self.update()
+        skipped = self.update()
         if observer:
             observer.stop()
             self.observer = observer
         loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
-        return StepReport(samples=batch.samples, updates=1, loss=loss.item)
+        return StepReport(samples=batch.samples, updates=1, loss=loss.item, skipped=skipped)
+
+    def expect_padding(self, batch: Batch | None = None) -> None:
+        """Let a network mask padding, unless a batch is known to have none: without a mask attention is faster.
+
+        Networks are shared by the threads of requests, which therefore always mask it.
+        """
+        for model in filter(None, (self.model, self.cached_inference_model, self.replayed_inference_model)):
+            network: Any = getattr(model, "network", None)
+            if hasattr(network, "padded"):
+                network.padded = batch is None or batch.padding != 0
 
     def forward_backward(self, batch: Batch, last: bool = True) -> torch.Tensor:
         """Do forward and backward of a micro-batch, scaled by its share of the update; return its loss."""
@@ -176,21 +219,33 @@ class TorchSession:
         scaled: torch.Tensor = self.scaler.scale(share) if self.scaler else share
         return scaled
 
-    def update(self) -> None:
-        """Do the optimizer's step, with gradients clipped to the rule's norm."""
+    def update(self) -> Callable[[], bool] | None:
+        """Do the optimizer's step, with gradients clipped to the rule's norm; return what says whether it was skipped.
+
+        The scaler skips it if a gradient is not finite.
+        """
         if self.scaler:
             self.scaler.unscale_(self.optimizer)
         if self.gradient_norm is not None:
             self.strategy.clip(self.model, self.gradient_norm)
         if self.scaler:
             self.scaler.step(self.optimizer)
+            overflows = self.on_host(overflowed(self.scaler, self.optimizer))  # `update` forgets them
             self.scaler.update()
-        else:
-            self.optimizer.step()
+            return lambda: any(bool(overflow.item()) for overflow in overflows)
+        self.optimizer.step()
+        return None
+
+    def on_host(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """Return copies on the host, which are written when the hardware has done what it was given before."""
+        return tensors
 
     def infer(self, batch: Batch) -> StepReport:
-        """Do a forward pass in evaluation mode."""
-        output, _ = self.forward(self.to_device(batch._replace(targets=None)))
+        """Do a forward pass in evaluation mode. Its output is valid until the next one."""
+        self.expect_padding(batch)
+        batch_on_device = self.to_device(batch._replace(targets=None))
+        self.look_at(batch_on_device)
+        output, _ = self.forward(batch_on_device, self.graphs)
         return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
@@ -198,6 +253,7 @@ class TorchSession:
 
         The result has the right predictions if targets are labels, and the output if samples have numbers.
         """
+        self.expect_padding(batch)
         results = [self.evaluate_micro_batch(part) for part in self.micro_batches(self.to_device(batch))]
         return results[0] if len(results) == 1 else combine_results(results)
 
@@ -212,34 +268,43 @@ class TorchSession:
 
     def infer_request(self, batch: Batch) -> Answer:
         """Answer a request in evaluation mode; the host waits at the end of each part."""
+        self.expect_padding()
         start = time.perf_counter()
         batch_on_device = self.to_device(batch._replace(targets=None))
-        self.synchronise()
+        self.wait_for_request()
         transferred = time.perf_counter()
         output, _ = self.forward(batch_on_device)
-        self.synchronise()
+        self.wait_for_request()
         done = time.perf_counter()
         host_output = to_host(output)
         return Answer(host_output, transferred - start, done - transferred, time.perf_counter() - done)
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
-        """Return the first state, from the sampler or from the network in evaluation mode.
-
-        Raises RunError (`unsupported`) if a network that generates is to be compiled.
-        """
+        """Return the first state, from the sampler or from the network in evaluation mode."""
         batch = self.to_device(batch)
         if self.sampler:
             with self.without_gradients():
                 return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
-        if self.compiled:
-            raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
         with self.without_gradients():
-            return self.inference_model().network.begin(batch.inputs, iterations)
+            return self.generation().begin(batch.inputs, iterations)
 
     def iterate(self, state: Any) -> Any:
         """Return the next state, from the sampler or from the network in evaluation mode."""
         with self.without_gradients():
-            return (self.sampler or self.inference_model().network).follow(state)
+            return (self.sampler or self.generation()).follow(state)
+
+    def generation(self) -> Any:
+        """Return what begins and follows texts: the network, or programs of one shape if it is compiled."""
+        network = self.inference_model().network
+        if not self.compiled:
+            return network
+        if self.cached_generation is None or self.cached_generation.network is not network:
+            self.cached_generation = self.static_generation(network)
+        return self.cached_generation
+
+    def static_generation(self, network: Any) -> StaticGeneration:
+        """Return compiled programs that generate texts."""
+        return StaticGeneration(network, self.maybe_compiled)
 
     def continued(self, batch: Batch, tokens: Sequence[torch.Tensor]) -> tuple[Batch, np.ndarray]:
         """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
@@ -272,10 +337,11 @@ class TorchSession:
         """Return what was seen of the first training step. If it was compiled, dropouts count as applied."""
         return self.observer.observed() if self.observer else FirstStep(None, dropped_fractions(self.model.network))
 
-    def forward(self, batch_on_device: Batch) -> tuple[Any, Any]:
-        """Return the output, and the loss if there are targets."""
+    def forward(self, batch_on_device: Batch, graphs: bool = False) -> tuple[Any, Any]:
+        """Return the output, and the loss if there are targets; with `graphs`, from the thread that records them."""
         with compilation(), self.strategy.evaluating(), self.autocast():
-            result: tuple[Any, Any] = self.inference_model()(batch_on_device.inputs, batch_on_device.targets)
+            model = self.replayed_model() if graphs else self.inference_model()
+            result: tuple[Any, Any] = model(batch_on_device.inputs, batch_on_device.targets)
         return result
 
     def autocast(self) -> Any:
@@ -290,7 +356,12 @@ class TorchSession:
 
     def maybe_compiled(self, model: Objective, graphs: bool = False) -> CallableModel:
         """Return the compiled model, or the model itself if nothing is compiled."""
-        return torch.compile(model, mode="reduce-overhead" if graphs else None) if self.compiled else model
+        return compile_model(model, self.compiled, graphs) if self.compiled else model
+
+    def optimised_leaps(self, leapfrog: Leapfrog, steps: int) -> Leaps:
+        """Return what does so many leapfrog steps: compiled, and replayed by the GPU, if the session does that."""
+        called = several(self.maybe_compiled(leapfrog), steps)
+        return Recorded(called) if self.graphs else called
 
     def inference_model(self) -> CallableModel:
         """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
@@ -299,7 +370,44 @@ class TorchSession:
             model = self.cached_inference_model = self.maybe_compiled(self.strategy.inference_model(self.model))
         return model
 
+    def replayed_model(self) -> CallableModel:
+        """Return the model for inference that is recorded and replayed as CUDA graphs."""
+        if self.replayed_inference_model is None:
+            own = self.strategy.inference_model(self.model)
+            self.replayed_inference_model = self.maybe_compiled(own, graphs=True)
+        return self.replayed_inference_model
+
+    def look_at(self, batch_on_device: Batch) -> None:
+        """Keep a sample of the first batch, to see later how the network computes it."""
+        if self.looks and self.sample is None:
+            self.sample = one_sample(batch_on_device.inputs)
+
+    def executed(self) -> Executed:
+        """Return how the model was run so far."""
+        began = time.monotonic()
+        counts = counted(self.graphs) if self.compiled else {}
+        how = described(self.compiled, self.graphs, counts) if self.compiled else "eager"
+        kind = self.hardware.type
+        facts = {
+            **counts,
+            "attention": self.attention(),
+            "matmul_precision": matmul_precision(kind, self.dtype),
+            "allocator": allocator(kind),
+            "autotuning": autotuning(kind, self.compiled),
+        }
+        return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
+
+    def attention(self) -> str | None:
+        """Return the kernels of the network's attention; None if it has none, or several ranks compute it."""
+        if self.sample is not None and self.attention_kernels is None:
+            with contextlib.suppress(RuntimeError):  # out of memory: a result can lack this fact, and not the rest
+                self.attention_kernels = attention_kernels(self.model, self.sample, self.autocast(), self.trained)
+            self.sample, self.looks = None, False
+        return self.attention_kernels
+
     def close(self) -> None:
         """Release memory."""
         self.strategy.close()
-        del self.model, self.train_model, self.strategy, self.cached_inference_model, self.optimizer, self.sampler
+        del self.model, self.train_model, self.strategy, self.optimizer, self.sampler
+        del self.cached_inference_model, self.replayed_inference_model, self.sample
+        del self.cached_generation

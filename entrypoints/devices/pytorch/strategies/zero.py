@@ -76,6 +76,7 @@ class SharedOptimizer(DataParallel):
 class DeepSpeed(Strategy):
     """A stage by DeepSpeed's engine, which does forward, backward and update itself."""
 
+    decodes_late = False  # weights are gathered for the layer that has them
     evaluating = torch.no_grad  # gathered weights would remain tensors of inference mode
 
     def __init__(self, name: str, dtype: torch.dtype | None, offload: bool = False) -> None:

@@ -1,0 +1,138 @@
+"""Compilation by torch.compile: what it needs, its modes, and what came of it by PyTorch's own counts.
+
+The counts are internal to PyTorch: what a version does not have is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import shutil
+import sysconfig
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Sequence
+
+import torch
+
+from entrypoints.contract.choices import DEFAULT_MODE, MAX_AUTOTUNE, REDUCE_OVERHEAD
+from entrypoints.contract.statuses import RunError
+
+COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
+# The mode of torch.compile by ours, with CUDA graphs and without.
+MODES: Mapping[str, tuple[str | None, str | None]] = {
+    DEFAULT_MODE: (None, None),
+    REDUCE_OVERHEAD: (REDUCE_OVERHEAD, None),
+    MAX_AUTOTUNE: (MAX_AUTOTUNE, "max-autotune-no-cudagraphs"),
+}
+VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
+
+
+def compile_model(model: Any, mode: str, graphs: bool) -> Any:
+    """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not."""
+    with_graphs, without = MODES[mode]
+    return torch.compile(model, mode=with_graphs if graphs else without)
+
+
+def require_torch_compile() -> None:
+    """Raise RunError (`unsupported`) if this PyTorch cannot compile."""
+    if not hasattr(torch, "compile"):
+        raise RunError("unsupported", f"--compile: PyTorch {torch.__version__} compiles nothing; from 2.0 on it does")
+
+
+def require_triton(capability: tuple[int, int] | None = None) -> None:
+    """Raise RunError (`unsupported`) if PyTorch cannot compile for a GPU: Triton does, and builds a launcher in C for
+    each kernel. `capability` is that of a GPU of NVIDIA.
+    """
+    require_torch_compile()
+    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
+    compilers = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang"]
+    missing = None
+    if importlib.util.find_spec("triton") is None:
+        missing = "PyTorch compiles for a GPU with Triton, which is not installed"
+    elif capability is not None and capability < VOLTA:
+        missing = f"Triton compiles for compute capability {VOLTA[0]}.{VOLTA[1]} and newer, and not for sm_%d%d"
+        missing %= capability
+    elif not any(map(shutil.which, compilers)):
+        missing = f"Triton builds launchers in C, and no compiler is here ({' or '.join(compilers)})"
+    elif not headers.is_file():
+        missing = f"Triton builds launchers in C, and the headers of Python are not here ({headers})"
+    if missing:
+        raise RunError("unsupported", f"--compile: {missing}. Leave it out, or take an image that has it")
+
+
+@contextlib.contextmanager
+def compilation() -> Iterator[None]:
+    """Translate errors of calls that may compile. Raises RunError (`compile_failure`) if compilation fails."""
+    try:
+        yield
+    except Exception as error:
+        if any(kind.__module__.startswith(COMPILERS) for kind in type(error).__mro__):
+            raise RunError("compile_failure", f"--compile: {str(error)[:1000]}") from error
+        raise
+
+
+def counted(graphs: bool) -> dict[str, Any]:
+    """Return what PyTorch counted while it compiled in this process, by names of COMPILATION_FACTS.
+
+    With `graphs`, CUDA graphs were asked for.
+    """
+    from torch._dynamo.utils import counters  # late: it takes seconds to import, and only what compiles needs it
+
+    inductor = counters["inductor"]
+    hits, misses = (int(inductor.get(f"fxgraph_cache_{name}", 0)) for name in ("hit", "miss"))
+    return {
+        "graphs": int(counters["stats"].get("unique_graphs", 0)),
+        "graph_breaks": int(sum(counters["graph_break"].values())),
+        "recompilations": _recompilations(),
+        "cuda_graphs": recorded_graphs() if graphs else None,
+        "cuda_graphs_skipped": int(inductor.get("cudagraph_skips", 0)) if graphs else None,
+        "cache": cache_state(hits, misses),
+    }
+
+
+def cache_state(hits: int, misses: int) -> str | None:
+    """Return whether compiled code came from Inductor's cache; None if it has none, as before torch 2.4."""
+    if not hits and not misses:
+        return None
+    return "mixed" if hits and misses else "warm" if hits else "cold"
+
+
+def _recompilations() -> int | None:
+    """Return how often functions were compiled again: for other shapes, types or values than before."""
+    from torch._dynamo import convert_frame
+
+    compilations = getattr(convert_frame, "FRAME_COMPILE_COUNTER", None)
+    return None if compilations is None else int(sum(max(0, count - 1) for count in compilations.values()))
+
+
+def recorded_graphs() -> int | None:
+    """Return the CUDA graphs that Inductor recorded on the current device, from this thread."""
+    try:
+        from torch._inductor import cudagraph_trees
+
+        manager = cudagraph_trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
+        return 0 if manager is None else _nodes([node for nodes in manager.roots.values() for node in nodes])
+    except Exception:  # internal: other versions may have other names, and this is a fact that a result can lack
+        return None
+
+
+def _nodes(nodes: Sequence[Any]) -> int:
+    """Return the number of recorded graphs in trees of them."""
+    return sum(1 + _nodes([child for children in node.children.values() for child in children]) for node in nodes)
+
+
+def described(mode: str, graphs: bool, counts: Mapping[str, Any]) -> str:
+    """Return how a model was compiled, in words."""
+    how = f"compiled by TorchInductor ({mode})"
+    if graphs and counts.get("cuda_graphs"):
+        how += ", replayed as CUDA graphs"
+    if graphs and not counts.get("cuda_graphs"):
+        how += ", CUDA graphs asked for and not recorded" if counts.get("cuda_graphs") == 0 else ", CUDA graphs"
+    if counts.get("cuda_graphs_skipped"):
+        how += ", some parts without CUDA graphs"
+    if counts.get("graphs") == 0:
+        how += ", no graph captured"
+    if counts.get("graph_breaks"):
+        how += ", with graph breaks"
+    return how
