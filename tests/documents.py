@@ -157,7 +157,7 @@ def _command_of(document: dict[str, Any]) -> list[str]:
     }
     values["evaluation_data"] = values.pop("evaluation_path")
     words = [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value is not None]
-    flags = {"--compile": given["compile"], "--smoke": given["smoke"]}
+    flags = {f"--compile={given['compile']}": given["compile"], "--smoke": given["smoke"]}
     flags["--skip-numerics"] = not (given["smoke"] or given["probe_numerics"])
     return [workload["name"], *words, *(flag for flag, wanted in flags.items() if wanted)]
 
@@ -167,7 +167,8 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     training = task == "training"
     given |= {"steps": STEPS, "duration_seconds": None, "epochs": None, "warmup_steps": WARMUP, "goal": None}
     given |= {"micro_batch_size": given["batch_size"], "gradient_accumulation": 1, "device_iterations": 1}
-    given |= {"cpu_bind": "auto", "offload": False, "instances": 1}
+    given |= {"cpu_bind": "auto", "offload": False, "instances": 1, "memory_proportion": None, "io_tiles": None}
+    given.pop("precision_kind", None)  # it follows from what tests change: the precision, the device and the task
     given |= {"stages": 1, "strategy": None, "replicas": 1, "meter": "auto", "repeat": {"index": 1, "of": 1}}
     given |= {"data": document["data"]["source"], "evaluation_path": None, "smoke": given["smoke"]}
     synthetic = given["data"] == "synthetic"
@@ -190,10 +191,11 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     document |= dict.fromkeys(("target", "search", "ranks", "transport", "points"))
     device = document["accelerator"]
     device |= {"kind": given["device"], "replicas": 1}
-    for name in ("peak", "rated_power"):
+    for name in ("peak", "memory_bandwidth", "rated_power"):
         device[name] = {"value": None, "unit": device[name]["unit"], "reason": NOT_MEASURED}
         device.pop(f"{name}_source", None)
     device.pop("rated_power_scope", None)
+    device.pop("compilation", None)  # of a framework that compiles nothing
     provenance = document["provenance"]
     provenance["software"]["framework"] = provenance["image"]["framework"] = given["framework"]
     provenance["image"]["stand_in"] = provenance["stand_in"]
@@ -571,3 +573,44 @@ def _at(document: Any, path: Path) -> Any:
     for key in path:
         document = document[key]
     return document
+
+
+def under_load(name: str, kind: str, share: float) -> dict[str, Any]:
+    """A result one of whose two devices had its clocks held down for a share of the timed window."""
+    document = result()
+    document["steps"] |= {"count": 50, "untimed": 10}
+    document["metrics"]["step_time_mean"] = {"value": 0.1, "unit": "s"}
+    window = 4.0
+    absent = {"value": None, "reason": "the device does not report it"}
+    clock = {part: {**absent, "unit": "MHz"} for part in ("min", "median")}
+    traffic = {part: {**absent, "unit": "MiB"} for part in ("received", "sent", "traffic")}
+    limits = [{"name": name, "kind": kind, "duration": {"value": share * window, "unit": "s"}, "method": "samples"}]
+    load = {"samples": 100, "clock": clock, "memory_clock": clock, "traffic_method": None, **traffic}
+    longest = 0.0 if kind == "other" else share * window
+    used = {"energy": {**absent, "unit": "J"}, "power_mean": {**absent, "unit": "W"}}
+    document["power"] = {
+        **POWER,
+        "devices": [
+            {"name": "idle", **used},
+            {"name": "a", **used, "load": {**load, "limited": {"value": longest, "unit": "s"}, "limits": limits}},
+        ],
+    }
+    return document
+
+
+# What a meter without energy says.
+POWER: dict[str, Any] = {
+    "source": "nvml",
+    "scope": "package",
+    "method": None,
+    "sampling_period_seconds": 0.1,
+    "update_period_seconds": 0.1,
+    "averaging_time": {"value": None, "unit": "s", "reason": "unknown"},
+    "samples": None,
+    "failed_readings": 0,
+    "idle": {
+        "duration": {"value": None, "unit": "s", "reason": "none"},
+        "power": {"value": None, "unit": "W", "reason": "none"},
+    },
+    "counter_integral_difference": {"value": None, "unit": "1", "reason": "none"},
+}

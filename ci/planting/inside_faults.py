@@ -26,7 +26,7 @@ INSIDE = (
         *("tests/inside/workloads/test_torch_learning.py", "-k", "micro_batches"),
     ),
     _fault(
-        *("synchronisation dropped before an answer", "infer_request", "self.synchronise()", "None", "torch_new"),
+        *("synchronisation dropped before an answer", "infer_request", "self.wait_for_request()", "None", "torch_new"),
         "tests/inside/devices/test_torch_gpu.py",
     ),
     _fault(

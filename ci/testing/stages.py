@@ -41,8 +41,8 @@ SHARED_PARTS = {
     "slurm": ("slurm", "many_devices", "study_slurm", "study_exports"),
 }
 # Images of TensorFlow add a build like that of the others, and runs that tf_new has without an image; other suites take
-# minutes to set up, and golden texts show what they are given.
-FULL_ONLY = ("tensorflow", "study_exports")
+# minutes to set up, and golden texts show what they are given; a proof takes its minutes, and py38 has one of a double.
+FULL_ONLY = ("tensorflow", "study_exports", "prove")
 READS = {  # in addition to the code, the recipes and the test file with everything it imports
     "docs": ("README.md", "docs", "ci/start", "tests/documentation.py"),
     "publishing": ("docs",),
@@ -124,6 +124,7 @@ def _of_images() -> Iterator[Stage]:
         needs: tuple[str, ...] = ("apptainer", "bases", "docker", "cosign")
         needs += ("chromium",) if name in ("page", "report") else ()
         needs += ("suites",) if name == "study_exports" else ()
+        needs += ("torch_new",) if name == "prove" else ()
         reads = (*IMAGES, *READS.get(name, ()))
         exclusive = next((part for part, users in SHARED_PARTS.items() if name in users), "")
         file = str(files[name].relative_to(ROOT))

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
 from entrypoints.cli import naming
+from entrypoints.cli.bounds import bounds
 from entrypoints.contract.cards import Card
 from entrypoints.contract.points import MICROBENCHMARK
-from entrypoints.contract.statuses import UsageError
+from entrypoints.contract.statuses import UNPROVEN_EXIT, UsageError
 from entrypoints.devices import selection
 from entrypoints.planning import configuration, plan
 from entrypoints.planning.arguments import Options
@@ -154,7 +155,12 @@ def describe(options: Options) -> int:
     planned = [(card, run) for card, runs in possible_plans(options, meant, built) for run in runs]
     for card, resolved in planned:
         workload = {**card._asdict(), "identity": card.identity}
-        described = {"workload": workload, "configuration": resolved.as_json(), "image": built}
+        described = {
+            "workload": workload,
+            "configuration": resolved.as_json(),
+            "image": built,
+            "bounds": bounds(card, resolved),
+        }
         text = (
             json.dumps(described, indent=None if len(planned) > 1 else 2) if options.json else _description(described)
         )
@@ -175,8 +181,34 @@ def _description(described: Mapping[str, Any]) -> str:
     lines = [f"{configuration['workload']}: {workload['title']}"]
     for name, value in facts.items():
         text = " of ".join(map(str, value.values())) if isinstance(value, dict) else str(value)
+        text = _device_and_notes(value) if name == "chosen_for" else text
         lines.append(f"  {name.replace('_', ' '):<24}{text}")
+    for number, each in enumerate(described["bounds"]):
+        rate = f"{each['throughput']:,.4g}" if each["throughput"] < 1e4 else f"{each['throughput']:,.0f}"
+        name = "" if number else "at most"
+        lines.append(f"  {name:<24}{rate} {each['unit']} on {each['count']} x {each['device']}, by {each['limit']}")
     return "\n".join(lines)
 
 
-VERBS = {"run": run, "check": check, "describe": describe}
+def _device_and_notes(chosen_for: Mapping[str, Any]) -> str:
+    memory = f"{chosen_for['memory_mib']:.0f} MiB" if chosen_for["memory_mib"] else "unknown memory"
+    return "; ".join([f"{chosen_for['name'] or 'an unknown device'} with {memory}", *chosen_for["notes"]])
+
+
+def prove(options: Options) -> int:
+    """Try out a device from end to end, and write a folder with a page that says what held."""
+    from entrypoints.proof.conduct import Proof
+    from entrypoints.proof.finding import FAILED
+
+    cards, built = naming.runnable(), image.read()
+    if options.workload:
+        naming.choose(options.workload, {}, list(cards))
+    proof = Proof(options, cards, built)
+    findings = proof.run()
+    failed = [finding.claim for finding in findings if finding.state == FAILED]
+    counts = ", ".join(f"{failed.count(claim)} {claim}" for claim in sorted(set(failed)))
+    status(f"proof: {f'failed: {counts}' if failed else 'nothing failed'}; see {proof.folder / 'proof.html'}")
+    return UNPROVEN_EXIT if failed else 0
+
+
+VERBS = {"run": run, "check": check, "describe": describe, "prove": prove}

@@ -27,11 +27,12 @@ from entrypoints.contract.messages import (
     Step,
 )
 from entrypoints.contract.points import Omitted, Point, Verified
-from entrypoints.contract.session import DeviceConditions, DeviceFacts, Usage
+from entrypoints.contract.session import DeviceConditions, DeviceFacts, Executed, Usage
 from entrypoints.contract.target import Target, reached
-from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, total_energy
+from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, energy_of_parts, total_energy
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
+from entrypoints.results.roofline import Work
 
 NO_METER = Absence("nothing was metered")
 NOT_REPORTED = "the device did not answer, or the run ended before it was asked"
@@ -69,6 +70,7 @@ class Measurement:
     verified: tuple[Verified, ...]  # before the timed window, and after it
     steps_per_epoch: int | None
     device: DeviceFacts | None
+    executed: Executed | None  # how the model was run in fact
     software: Software | None
     data: Data | None
     skipped: tuple[str, ...]
@@ -79,6 +81,7 @@ class Measurement:
     peak_process_mib: float | None
     power: Metered
     flops_per_unit: int | None
+    work: Work | None  # of a step
     precision: str | None
     target: Target | None
     placed: Placed | None
@@ -128,6 +131,19 @@ class Measurement:
         return self._energy(self.timed_edges, [task.window for task in self.tasks if not task.elsewhere])
 
     @property
+    def decode_energy(self) -> TotalEnergy:
+        """The energy of all devices together while texts were continued, from the first new token of each on."""
+        by_task = [task.decode for task in self.tasks if not task.elsewhere]
+        own = () if by_task else (energy_of_parts(self.power, self._decode_windows()),)
+        return self._summed([*by_task, *own])
+
+    def _decode_windows(self) -> list[Window]:
+        ends = accumulate((step.seconds for step in self.timed_steps), initial=self.began.get("steady", 0.0))
+        next(ends)
+        steps = [(end, step.generated) for end, step in zip(ends, self.timed_steps)]
+        return [(end - math.fsum(texts.others), end) for end, texts in steps if texts and texts.others]
+
+    @property
     def epoch_energies(self) -> Sequence[TotalEnergy]:
         """The energy of all devices together over each epoch."""
         counted = [task.epochs for task in self.tasks if not task.elsewhere]
@@ -140,7 +156,10 @@ class Measurement:
         """Return the energy over a window between steps; of several tasks the sum, each by its own clock."""
         if self.evaluations:
             return TotalEnergy(None, EVALUATED)
-        parts = by_task or [total_energy(self.power, window)]
+        return self._summed(by_task or [total_energy(self.power, window)])
+
+    @staticmethod
+    def _summed(parts: Sequence[TotalEnergy]) -> TotalEnergy:
         without = next((part for part in parts if part.joules is None), None)
         return without or TotalEnergy(math.fsum(part.joules or 0.0 for part in parts), None)
 
@@ -172,6 +191,7 @@ def fold(
     peak_process_mib: float | None = None,
     power: Metered = NO_METER,
     flops_per_unit: int | None = None,
+    work: Work | None = None,
     precision: str | None = None,
     target: Target | None = None,
     ranks: Sequence[Measurement] = (),
@@ -201,6 +221,7 @@ def fold(
         verified=tuple(_of(Verified, messages)),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
+        executed=_last(Executed, messages),
         software=_last(Software, messages),
         data=_last(Data, messages),
         skipped=tuple(message.path for message in _of(Skipped, messages)),
@@ -211,6 +232,7 @@ def fold(
         peak_process_mib=peak_process_mib,
         power=power_of_devices(power, [rank.device for rank in ranks] or [_last(DeviceFacts, messages)]),
         flops_per_unit=flops_per_unit,
+        work=work,
         precision=precision,
         target=target,
         placed=_last(Placed, messages),
@@ -245,7 +267,8 @@ def power_of_devices(metered: Metered, computed: Sequence[DeviceFacts | None]) -
 
 def _is(identifier: str, name: str) -> bool:
     """Return whether a meter's name is of the device that computed; a MIG instance is metered with its whole GPU."""
-    return identifier in name or (identifier.startswith("MIG-") and "MIG" in name)
+    without_domain = identifier.partition(":")[2] or identifier  # of an address, whose domain older drivers leave out
+    return without_domain in name or (identifier.startswith("MIG-") and "MIG" in name)
 
 
 def _of_those_in_use(recording: Recording, count: int) -> Metered:
@@ -285,7 +308,7 @@ def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
     begun: Phase | None = None
     evaluating = 0.0
     for message in messages:
-        if isinstance(message, (Evaluated, RunCheck)):
+        if isinstance(message, (Evaluated, RunCheck, Executed)):
             evaluating += message.ended - message.began
         elif isinstance(message, (Phase, Scheduled, Ended)):
             if begun:

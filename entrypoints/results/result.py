@@ -13,7 +13,7 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.contract.cards import Card, generates, tokenised
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.points import MICROBENCHMARK, operation_of
-from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions
+from entrypoints.contract.session import BACKEND_FACTS, COMPILATION_FACTS, DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import metrics, peaks
 from entrypoints.results.json_values import Json, finite, number, printable
@@ -125,13 +125,29 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     facts = measurement.device._asdict()
     del facts["simulated"]  # goes to provenance
     facts["count"] = facts.pop("devices")
+    facts.update(executed(measurement, resolved))
     peak = peaks.of_device(measurement.device, resolved.precision)
     facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)
     facts["peak_source"] = peak.source
+    memory = peaks.memory(measurement.device)
+    facts["memory_bandwidth"] = number(memory.bandwidth, "B/s", memory.reason)
+    facts["memory_bandwidth_source"] = memory.source
     rated = peaks.rated_power(measurement.device)
     facts["rated_power"] = number(rated.watts, "W", rated.reason)
     facts["rated_power_scope"], facts["rated_power_source"] = rated.scope, rated.source
     return {key: value for key, value in facts.items() if value is not None}
+
+
+def executed(measurement: Measurement, resolved: Configuration) -> Json:
+    """Return how the model was run in fact, where the framework showed it: it replaces what was planned."""
+    reported = measurement.executed
+    if reported is None:
+        return {}
+    backends = {name: reported.facts.get(name) for name in BACKEND_FACTS}
+    parts: Json = {"execution": reported.execution, "backends": backends}
+    if resolved.compile:
+        parts["compilation"] = {name: reported.facts.get(name) for name in COMPILATION_FACTS}
+    return parts
 
 
 def run_delay(measurement: Measurement) -> Fact:
@@ -283,6 +299,7 @@ OF_GENERATION = frozenset(
     (
         *("prefill_throughput", "decode_throughput", "time_to_first_token_p50", "time_to_first_token_p99"),
         *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
+        "decode_tokens_per_watt_hour",
     )
 )
 OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sample_throughput", "r_hat"))

@@ -5,16 +5,27 @@ from __future__ import annotations
 import argparse
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
+from entrypoints.contract.choices import AUTO_MODE, COMPILE_MODES, NOT_COMPILED
 from entrypoints.planning import values
+from entrypoints.planning.arguments import with_compile_modes
 from entrypoints.rules.facts import Facts
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import differ, rule
 
 FIRST_OPTIONS = ("1.0",)  # schemas of versions whose options may be others, with other defaults
 SYNTHETIC = "synthetic"
-FLAGS = ("all", "compile", "activation-checkpointing", "offload", "find-max-batch", "smoke", "skip-numerics", "json")
+FLAGS = (
+    "all",
+    "activation-checkpointing",
+    "offload",
+    "tune-kernels",
+    "find-max-batch",
+    "smoke",
+    "skip-numerics",
+    "json",
+)
 OTHERS = (  # options with a value that is in another part, in another form, or in none
-    *("task", "device", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
+    *("task", "device", "compile", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
     *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous", "measured-peak"),
 )
 
@@ -48,6 +59,8 @@ SETTINGS = {
     "device-iterations": Setting(int, "device_iterations"),
     "stages": Setting(int, "stages", 1),
     "strategy": Setting(str, "strategy"),
+    "memory-proportion": Setting(lambda text: list(values.fractions(text)), "memory_proportion"),
+    "io-tiles": Setting(int, "io_tiles", None),
     "cpu-bind": Setting(str, "cpu_bind", "auto"),
     "data-workers": Setting(int, "data_workers"),
     "meter": Setting(str, "meter", "auto"),
@@ -74,7 +87,7 @@ def taken_apart(words: Sequence[str]) -> Command:
     """Return the parts of a command line. `argparse` would take longer than all rules together."""
     options: dict[str, str | None] = {}
     places, odd = [], []
-    rest = iter(words)
+    rest = iter(with_compile_modes(words))
     for word in rest:
         name, equals, value = word[2:].partition("=")
         if not word.startswith("--"):
@@ -134,10 +147,12 @@ def _flags(
     options: Mapping[str, str | None], facts: Facts, of_trial: Sequence[str], same_options: bool
 ) -> Iterator[Comparison]:
     given, smoke = facts.configuration, "smoke" in options
-    yield "configuration.compile", (given["compile"], "compile" in options)
+    if options.get("compile") is not None or not given.get("chosen_for"):  # else the card may say how
+        yield "configuration.compile", _compiled(given["compile"], options.get("compile"))
     recomputed = given.get("activation_checkpointing", False)  # schema 1.0 has none
     yield "configuration.activation_checkpointing", (recomputed, "activation-checkpointing" in options)
     yield "configuration.offload", (given.get("offload", False), "offload" in options)
+    yield "configuration.tune_kernels", (given.get("tune_kernels", False), "tune-kernels" in options)
     yield "configuration.smoke", (given["smoke"], smoke)
     yield "configuration.probe_numerics", (given["probe_numerics"], not smoke and "skip-numerics" not in options)
     yield "search", (facts.document["search"] is not None, "find-max-batch" in options)
@@ -147,6 +162,14 @@ def _flags(
     device = options.get("device")
     if device not in (None, "auto"):
         yield "configuration.device", (given["device"], device)
+
+
+def _compiled(mode: str | bool | None, asked: str | None) -> tuple[Any, Any]:
+    """Return a mode and the one that was asked for. That of `auto` is one of them; older results only have true."""
+    if asked in (None, NOT_COMPILED):
+        return mode or None, None
+    chosen = mode is True or (asked == AUTO_MODE and mode in COMPILE_MODES and mode != AUTO_MODE)
+    return mode, mode if chosen else asked
 
 
 def _names(command: Command, facts: Facts, same_options: bool) -> Iterator[Comparison]:

@@ -7,6 +7,7 @@ import math
 from typing import Any, Mapping, Sequence
 
 from entrypoints.contract.points import Point
+from entrypoints.contract.session import DeviceFacts
 from entrypoints.results.result import QUANTILES
 
 Document = Mapping[str, Any]
@@ -104,10 +105,21 @@ class Facts:
         last = search["trials"][-1]["state"] if search["trials"] else "completed"
         return search["largest"] is None or last not in TRIED
 
+    @property
+    def loads(self) -> Sequence[Document]:
+        """What each device did under load, where its meter reads that."""
+        return [device["load"] for device in self.document["power"].get("devices", ()) if "load" in device]
+
     def metric(self, name: str) -> float | None:
         """Return a metric's value, None if it has none or is absent."""
         entry = self.metrics.get(name)
         return None if entry is None else entry["value"]
+
+
+def device_named(accelerator: Document) -> DeviceFacts:
+    """Return a device with the name, kind and granularity of a result's, to look it up in the table of peaks."""
+    name, granularity = accelerator.get("name"), accelerator.get("granularity", "")
+    return DeviceFacts(accelerator["kind"], None, name, 1, granularity, None, 1, 1, "", simulated=False)
 
 
 def units_of_step(configuration: Document, task: str) -> int:

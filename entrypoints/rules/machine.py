@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator
 
-from entrypoints.contract.session import DeviceFacts
+from entrypoints.contract.choices import WITH_GRAPHS, precision_kind
 from entrypoints.results import peaks
-from entrypoints.rules.facts import Document, Facts, is_number
+from entrypoints.rules.facts import Document, Facts, device_named, is_number
 from entrypoints.rules.rule import differ, rule
 
 FRAMEWORKS = ("pytorch", "tensorflow")
@@ -18,7 +18,7 @@ KINDS = {  # of devices, and the precisions that sessions on them have
     "ipu": ("fp32", "fp16"),
 }
 EXECUTION = {  # how it begins, by framework and whether the model is compiled
-    "pytorch": {False: "eager,", True: "compiled by TorchInductor,"},
+    "pytorch": {False: "eager,", True: "compiled by TorchInductor"},
     "tensorflow": {False: "graph (tf.function),", True: "graph (tf.function) compiled by XLA,"},
 }
 MOST_PROCESSORS = 8192  # of a Linux kernel: the most that can count a second at the same time
@@ -32,7 +32,7 @@ LONGEST = 1000  # characters of a variable in a result
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
     "model and memory, or a share of it for each rank; a GPU is one device for each rank; IPUs are one for each stage "
     "of each replica, in one process or in poprun's instances; the precision is "
-    "one that such a device has; `execution` says whether the model is compiled",
+    "one that such a device has, mixed or pure as it computes; `execution` says whether the model is compiled",
     "Numbers are compared by device.",
     "memory: a factor of 2, since memory may be plugged in meanwhile",
 )
@@ -53,10 +53,35 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
         yield differ("accelerator.ranks", device["ranks"], facts.ranks, f"a {kind}")
     if given["precision"] not in KINDS[kind]:
         yield differ("configuration.precision", given["precision"], ", ".join(KINDS[kind]), f"a {kind}")
-    execution = EXECUTION[framework][given["compile"]]
+    expected = precision_kind(given["precision"], kind, facts.task)
+    if given.get("precision_kind", expected) != expected:
+        yield differ("configuration.precision_kind", given["precision_kind"], expected, f"a {kind}")
+    execution = EXECUTION[framework][bool(given["compile"])]
     if kind != "ipu" and not device["execution"].startswith(execution):
         yield differ("accelerator.execution", device["execution"][:60], execution, "configuration.compile")
     yield from _of_kind(facts, device)
+
+
+@rule(
+    "`compilation` is there only for a model that PyTorch compiled; CUDA graphs were recorded or skipped only on GPUs "
+    "in a mode that has them; `execution` names graphs that were replayed and breaks between graphs, and no others",
+    "What PyTorch counted says what ran.",
+)
+def execution_is_what_was_counted(facts: Facts) -> Iterator[str]:
+    """Compare the counts of a compilation with the configuration and the text."""
+    device, given = facts.document["accelerator"], facts.configuration
+    counts = device.get("compilation")
+    if counts is None:
+        return
+    if not given["compile"] or given["framework"] != "pytorch":
+        yield f"accelerator.compilation: {given['framework']} compiled nothing with TorchInductor"
+    graphs = counts["cuda_graphs"] is not None or counts["cuda_graphs_skipped"] is not None
+    if graphs and not (device["kind"] == "cuda" and given["compile"] in WITH_GRAPHS):
+        yield f"accelerator.compilation.cuda_graphs: a {device['kind']} in the mode {given['compile']} has none"
+    texts = {"replayed as CUDA graphs": counts["cuda_graphs"], "with graph breaks": counts["graph_breaks"]}
+    for text, number in texts.items():
+        if number is not None and (text in device["execution"]) != (number > 0):
+            yield differ("accelerator.execution", device["execution"][:60], f"{number} graphs or breaks", "compilation")
 
 
 def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
@@ -82,13 +107,14 @@ def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
 
 
 @rule(
-    "`peak` and `rated_power` are those of the device's name in the table of sifmark, and have a source",
+    "`peak`, `memory_bandwidth` and `rated_power` are those of the device's name in the table of sifmark, and have a "
+    "source",
     "Utilisation is a share of the peak: a number that is in no table cannot be checked.",
 )
 def peaks_are_those_of_the_table(facts: Facts) -> Iterator[str]:
     """Look the device up, if there is a number: the table of an older sifmark may have lacked it."""
     device = facts.document["accelerator"]
-    entries = {name: device.get(name) for name in ("peak", "rated_power")}
+    entries = {name: device.get(name) for name in ("peak", "memory_bandwidth", "rated_power")}
     for name, entry in entries.items():
         without = entry is None or entry["value"] is None
         if without != (f"{name}_source" not in device):
@@ -97,11 +123,13 @@ def peaks_are_those_of_the_table(facts: Facts) -> Iterator[str]:
             yield "accelerator.rated_power_scope: a number has a scope"
     if not any(entry and entry["value"] is not None for entry in entries.values()):
         return
-    named = DeviceFacts(
-        device["kind"], None, device.get("name"), 1, device.get("granularity", ""), None, 1, 1, "", simulated=False
-    )
+    named = device_named(device)
     rated = peaks.rated_power(named)
-    cited = {"peak": peaks.of_device(named, facts.configuration["precision"]).flops, "rated_power": rated.watts}
+    cited = {
+        "peak": peaks.of_device(named, facts.configuration["precision"]).flops,
+        "memory_bandwidth": peaks.memory(named).bandwidth,
+        "rated_power": rated.watts,
+    }
     for name, entry in entries.items():
         if entry and entry["value"] not in (None, cited[name]):
             yield differ(f"accelerator.{name}", entry["value"], cited[name], "the table of peaks")

@@ -7,13 +7,15 @@ from functools import lru_cache
 from typing import Iterator, Mapping
 
 from entrypoints.contract.cards import generates
+from entrypoints.results import peaks
 from entrypoints.results.measurement import fold
 from entrypoints.results.result import PARTS, every_metric
-from entrypoints.rules.facts import FIRST_VERSION, Facts, is_whole, mean_bounds, near
+from entrypoints.results.roofline import Bound, Roof, bound, work_of_step
+from entrypoints.rules.facts import FIRST_VERSION, Facts, device_named, is_whole, mean_bounds, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
-FRACTIONS = ("data_wait_fraction", "padding_fraction", "acceptance_rate", "utilisation")
+FRACTIONS = ("data_wait_fraction", "padding_fraction", "acceptance_rate", "utilisation", "throttled_fraction")
 SIGNED = ("final_loss",)  # a likelihood's logarithm may have either sign
 LEAST_LOSS = -0.01
 LARGEST = 1e24  # no number of a measurement is larger
@@ -199,6 +201,66 @@ def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
     yield from unequal_metrics(facts, {"utilisation_of_measured_peak": of_measured}, "throughput")
     if measured and facts.completed and measured["device"] != device.get("name"):
         yield differ("configuration.measured_peak.device", measured["device"], device.get("name"), "accelerator.name")
+
+
+@rule(
+    "`throughput_bound` = the units of a step / the time that its operations take at `accelerator.peak` x "
+    "`accelerator.count`, or its least bytes at the memory's bandwidth if that is longer; `fraction_of_bound` = "
+    "`throughput` / that",
+    "They are the same measurement in other words. Operations and bytes of a step follow from the card.",
+    ROUNDING,
+)
+def bound_follows_from_the_device(facts: Facts) -> Iterator[str]:
+    """Compute the bound again, if this sifmark has the card."""
+    highest, throughput = bound_of(facts, _roof_of(facts)), facts.metric("throughput")
+    if card_of(facts) is None or facts.metric("throughput_bound") is None:
+        return
+    expected = None if highest is None else highest.throughput
+    share = None if throughput is None or expected is None else throughput / expected
+    yield from unequal_metrics(facts, {"throughput_bound": expected, "fraction_of_bound": share}, "the roofline")
+
+
+@rule(
+    "`throughput` is at most what the cited peak and memory bandwidth of the devices allow",
+    "No device does more than its roofline: the peak is of the vendor, operations and least bytes of the card.",
+    ROUNDING,
+)
+def throughput_is_possible(facts: Facts) -> Iterator[str]:
+    """Compare the throughput with the bound, also where a result does not have it."""
+    device, throughput = facts.document["accelerator"], facts.metric("throughput")
+    if (device.get("peak") or {}).get("value") is None:  # a peak that was measured may be passed
+        return
+    if facts.document["provenance"]["simulated"]:  # a model of a device has another clock
+        return
+    highest = bound_of(facts, _roof_of(facts))
+    if highest is None or throughput is None or throughput <= highest.throughput:
+        return
+    if not near(throughput, highest.throughput):
+        yield (
+            f"metrics.throughput: {throughput:.6g} {facts.unit}/s are impossible: {highest.limit} allow at most "
+            f"{highest.throughput:.6g} on {device['count']} x {device.get('name')} in "
+            f"{facts.configuration['precision']}"
+        )
+
+
+def bound_of(facts: Facts, roof: Roof | None) -> Bound | None:
+    """Return the bound of a result's throughput; None without its card, operations or devices."""
+    card, count = card_of(facts), facts.document["accelerator"].get("count")
+    if card is None or roof is None or not count or facts.task not in card.tasks:
+        return None
+    work = work_of_step(card, facts.task, facts.configuration)
+    return None if work is None else bound(work, roof, count)
+
+
+def _roof_of(facts: Facts) -> Roof | None:
+    """Return what the device of a result can do, by the numbers in it; memory is that of the table in older ones."""
+    device, measured = facts.document["accelerator"], facts.configuration.get("measured_peak")
+    peak = (device.get("peak") or {}).get("value")
+    if peak is None:
+        return Roof(measured["flops"]) if measured else None
+    cited = peaks.memory(device_named(device))
+    given = device.get("memory_bandwidth")
+    return Roof(peak, given["value"] if given else cited.bandwidth, cited.cache)
 
 
 @rule(

@@ -236,6 +236,11 @@ def _names_of(kind: str) -> Rule:
     return lambda anonymiser, text: text if _PART.fullmatch(text) else anonymiser.label(kind, text)
 
 
+def _limit(anonymiser: Anonymiser, text: str) -> str:
+    """Keep what a driver calls a limit of clocks, such as `software power cap`, `TEMP` or `pl2`."""
+    return text if _LIMIT.fullmatch(text) else anonymiser.label(VALUE, text)
+
+
 # By dotted path in a result, lists left out, and for all that is below it; the longest path counts.
 _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(
@@ -243,7 +248,16 @@ _RULES: Mapping[str, Rule] = {
             *("schema_version", "id", "started", "finished", "status", "workload", "configuration", "accelerator"),
             *("host", "conditions", "conditions_after", "device_conditions", "device_conditions_after"),
             *("provenance.image", "provenance.software", "numerics", "search", "phases", "data", "metrics", "target"),
-            *("power.scope", "power.method", "ranks.processors", "ranks.memory_nodes", "transport", "points", "epochs"),
+            *(
+                "power.scope",
+                "power.method",
+                "power.devices.load",
+                "ranks.processors",
+                "ranks.memory_nodes",
+                "transport",
+                "points",
+                "epochs",
+            ),
         ),
         _kept,
     ),
@@ -253,6 +267,7 @@ _RULES: Mapping[str, Rule] = {
     "ranks.host": Anonymiser.host,
     "power.devices.host": Anonymiser.host,
     "power.devices.name": _names_of(DEVICE),
+    "power.devices.load.limits.name": _limit,
     "accelerator.identifier": _as(DEVICE),
     "ranks.device": _names_of(DEVICE),
     "configuration.data_path": Anonymiser.path,
@@ -304,6 +319,12 @@ _SUSPICIOUS = "|".join(
         r"|(?<![\w/.])(?:\.{1,2}/)?[\w.-]{2,}(?:/[\w.-]{2,})*/[\w-]{2,}\.[a-z]\w{1,5}\b"
         r"|(?<![\w/.])(?:\.{1,2}/)?[\w.-]{3,}(?:/[\w.-]{3,}){2,})",
     )
+)
+
+
+_LIMIT = re.compile(
+    r"(?:software|hardware|board|sync) [a-z ]{1,30}|[A-Z]{3,8}|(?:prochot|ppt|socket|vr|hbm)_(?:thrm|pwr)|throttled"
+    r"|(?:psys_|vr_|soc_|mem_|soc_avg_)?(?:pl[124]|thermal|thermalert|tdc|crit)|prochot|ratl|iccmax|fast_vmode|p0_freq"
 )
 
 

@@ -24,6 +24,8 @@ _SHOWN = {
 _NO_RESULT = "-"
 
 
+HALF = ("bf16", "fp16")
+MIXED, PURE = "mixed", "pure"  # what of a run in half precision is: products, or weights and everything else too
 SHORT_COLUMNS = ("run", "precision", "batch", "state", "throughput", "step time", "correctness", "site", "started")
 
 
@@ -73,7 +75,7 @@ def short_row(document: Document) -> list[str]:
     flags = "!" if any(warnings_of(document)) else ""
     return [
         f"{row['workload']} {row['task']}",
-        row["precision"],
+        precision_text(document["configuration"]),
         str(row["batch_size"]),
         row["state"],
         main_figure(document).partition("   ")[0] + flags,
@@ -95,11 +97,24 @@ def summary(document: Document, every_metric: bool = False) -> list[str]:
     return [*lines, f"  {len(missing)} metrics have no value: --all-metrics says why"] if missing else lines
 
 
+def precision_kind(configuration: Document) -> str | None:
+    """Return what is computed in half precision, `mixed` or `pure`; results that do not say it go by their device."""
+    pure = configuration["precision"] in HALF and configuration["device"] == "ipu"
+    kind: str | None = configuration.get("precision_kind", PURE if pure else None)
+    return kind
+
+
+def precision_text(configuration: Document) -> str:
+    """Return the precision, with a word if weights are in half precision too: `fp16 (pure)`."""
+    precision: str = configuration["precision"]
+    return f"{precision} ({PURE})" if precision_kind(configuration) == PURE else precision
+
+
 def title(document: Document) -> str:
     """Return workload, task, precision, batch size, state and duration in one line."""
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
     clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
-    experiment = f"{workload['name']} {workload['task']}  {configuration['precision']}"
+    experiment = f"{workload['name']} {workload['task']}  {precision_text(configuration)}"
     state = status["state"] + ("" if status["state"] == "completed" else f": {status.get('message', '')}")
     return f"{experiment}  batch {configuration['batch_size']}{clients}   {state}, {format_seconds(duration(document))}"
 

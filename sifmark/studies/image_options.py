@@ -13,6 +13,7 @@ from sifmark.studies.study import Run, Scalar, System
 
 MAX = "max"  # as batch_size: search for the largest
 SYNTHETIC = "synthetic"
+COMPILE = "compile"
 UNSEEN = 10**9  # samples of data that were not looked at
 # Keys of a run that are no options of an image by themselves.
 DIVISION = ("devices", "nodes", "stages")
@@ -42,6 +43,8 @@ def parse_value(key: str, value: Scalar) -> Any:
     if key == "batch_size" and value == MAX:
         return value
     action = _actions()[key]
+    if key == COMPILE and isinstance(value, bool):  # without the option, the workload's card says whether it is
+        return action.const if value else import_shared("contract.choices").NOT_COMPILED
     if isinstance(value, bool) or action.nargs == 0:
         return value
     try:
@@ -120,6 +123,8 @@ def option_keys() -> tuple[str, ...]:
 
 def _words(key: str, value: Scalar | None) -> list[str]:
     flag = f"--{key.replace('_', '-')}"
+    if key == COMPILE and value is False:
+        return [flag, str(parse_value(key, value))]
     if value is None or value is False:
         return []
     return [flag] if value is True else [flag, str(value)]

@@ -15,6 +15,7 @@ Layers = Sequence[Sequence[str]]
 ENTRYPOINTS: Layers = (
     ("main",),
     ("cli", "worker"),
+    ("proof",),
     ("runs",),
     ("rules",),
     ("results",),

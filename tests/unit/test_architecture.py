@@ -31,13 +31,13 @@ HAVE_CODE = {
 }
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
-    "poptorch": "devices/pytorch/ipu.py",
-    "popdist": "devices/pytorch/strategies/instances.py",
-    "deepspeed": "devices/pytorch/strategies/zero.py",
-    "intel_extension_for_pytorch": "devices/pytorch/xpu.py",
-    "pynvml": "metering/meters/nvml.py",
-    "amdsmi": "metering/meters/amd.py",
-    "gcipuinfo": "metering/meters/gcipuinfo.py",
+    "poptorch": ("devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"),
+    "popdist": ("devices/pytorch/strategies/instances.py",),
+    "deepspeed": ("devices/pytorch/strategies/zero.py",),
+    "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),
+    "pynvml": ("metering/meters/nvml.py",),
+    "amdsmi": ("metering/meters/amd.py",),
+    "gcipuinfo": ("metering/meters/gcipuinfo.py",),
 }
 
 
@@ -68,7 +68,7 @@ def test_in_image_code_imports_what_its_process_has(path: Path) -> None:
     brought = next((BROUGHT[str(folder)] for folder in Path(relative(path)).parents if str(folder) in BROUGHT), set())
     assert roots <= {"entrypoints", "jsonschema", *sys.stdlib_module_names, *VENDORS, *brought}
     for vendor in roots & set(VENDORS):
-        assert relative(path) == VENDORS[vendor]
+        assert relative(path) in VENDORS[vendor]
 
 
 @pytest.mark.parametrize(

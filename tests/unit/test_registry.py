@@ -370,7 +370,7 @@ def digests(clone: Path) -> dict[str, str]:
     return read_recipe(clone / "cuda.toml").base.digests
 
 
-NVIDIA, INTEL = "nvidia/pytorch/manifests/26.08-py3", "intel/intel-extension-for-pytorch/manifests/2.8.10-xpu"
+NVIDIA, INTEL = "nvidia/pytorch/manifests/26.09-py3", "intel/intel-extension-for-pytorch/manifests/2.8.10-xpu"
 
 
 def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:

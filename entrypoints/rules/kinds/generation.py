@@ -9,6 +9,7 @@ from entrypoints.contract.cards import generates
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results.metrics import LEAST
 from entrypoints.results.result import OF_CHAINS, OF_GENERATION, OF_POINTS, impossible_metrics
+from entrypoints.rules.energy import JOULES_PER_WATT_HOUR, WINDOWS
 from entrypoints.rules.facts import FIRST_VERSION, Facts, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule
@@ -121,3 +122,22 @@ def token_times_fit_the_throughput(facts: Facts) -> Iterator[str]:
 def _place_above(count: int, share: float) -> int:
     """Return the place, from 0, from which on values are at least a quantile."""
     return min(math.floor(share * (count - 1)) + 1, count - 1)
+
+
+@rule(
+    "`decode_tokens_per_watt_hour` is there only with `energy` and `decode_throughput`; the energy of its tokens is at "
+    "most `energy`",
+    "Texts are continued in a part of the timed window.",
+    "1e-6 of the energy, which is interpolated at the edges",
+)
+def energy_of_decoding_is_part_of_it(facts: Facts) -> Iterator[str]:
+    """Compare the energy of the tokens with that of the whole window."""
+    rate, joules, lengths = facts.metric("decode_tokens_per_watt_hour"), facts.metric("energy"), _lengths(facts)
+    if rate is None:
+        return
+    if joules is None or not facts.metric("decode_throughput") or rate <= 0:
+        yield differ("metrics.decode_tokens_per_watt_hour", rate, None, "energy and decode_throughput")
+    elif lengths is not None:
+        used = JOULES_PER_WATT_HOUR * facts.timed_units * (lengths[1] - 1) / rate
+        if used > joules * (1 + WINDOWS):
+            yield differ("metrics.decode_tokens_per_watt_hour: its energy", used, joules, "at most metrics.energy")

@@ -9,6 +9,7 @@ from sifmark.report.results import ReportResult, ReportResults
 from sifmark.results.comparison.intervals import CONFIDENCE, FEWEST_REPEATS
 from sifmark.results.comparison.observation import value_at
 from sifmark.results.numbers import format_number
+from sifmark.results.summary import precision_text
 from sifmark.studies.study import Study
 
 Document = dict[str, Any]
@@ -175,7 +176,7 @@ def _runs(documents: Sequence[Document]) -> Iterator[str]:
     )
     lengths = [length for name, unit in _LENGTHS.items() if (length := _length(documents, name, unit))]
     yield f"Length of a run: {'; or '.join(lengths) if lengths else UNKNOWN}."
-    precisions = sorted({document["configuration"]["precision"] for document in documents})
+    precisions = sorted({precision_text(document["configuration"]) for document in documents})
     sources = sorted({document["data"]["source"] for document in documents})
     seeds = _numbers(document["configuration"]["seed"] for document in documents)
     yield f"Precision: {', '.join(precisions)}. Data: {', '.join(sources)}. Seed: {seeds}."

@@ -22,6 +22,7 @@ MORE = (
     "energy_per_epoch",
     "power_mean",
     "utilisation",
+    "fraction_of_bound",
     "peak_allocated_memory",
     "peak_process_memory",
     "time_to_first_step",

@@ -7,7 +7,7 @@ from typing import Any
 
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.intervals import ratio
-from sifmark.results.comparison.observation import PLATFORM, SETTING
+from sifmark.results.comparison.observation import PLATFORM, PRECISION, PRECISION_KIND, SETTING
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 
@@ -37,6 +37,8 @@ def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Qu
     `varying` are the fields in which the rows differ.
     """
     may_differ = set(query.allowed) | set(FIELDS) | ({query.baseline[0]} if query.baseline else set())
+    if PRECISION in may_differ:
+        may_differ.add(PRECISION_KIND)
     names = [name for name in varying if name.startswith(SETTING) and name not in may_differ.union(PLATFORM)]
     baselines = [row for row in rows if query.is_baseline(row)]
     candidates = {values: Candidates(group, may_differ) for values, group in _grouped(baselines, names).items()}

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from sifmark.results.warnings import is_disturbed, is_stalled
+from sifmark.results.summary import MIXED, precision_kind
+from sifmark.results.warnings import is_disturbed, is_stalled, is_throttled
 
 # Settings that are no choice of the experiment: the group has them already, they concern what happens around the run,
 # when it has to end or which repeat it is, or others imply them.
@@ -17,6 +18,7 @@ IGNORED_SETTINGS = {
     "idle_seconds",
     "instances",
     "measured_peak",
+    "chosen_for",
     "memory_limit_mib",
     "meter_period_seconds",
     "micro_batch_size",
@@ -41,6 +43,8 @@ PLATFORM = (
     "configuration.threads",
     "configuration.data_workers",
     "configuration.gradient_accumulation",
+    "configuration.io_tiles",
+    "configuration.memory_proportion",
     "configuration.meter",
     "configuration.stages",
     "configuration.strategy",
@@ -55,9 +59,14 @@ SETTING = "configuration."
 NEWER_SETTINGS = {
     f"{SETTING}activation_checkpointing": False,
     f"{SETTING}offload": False,
+    f"{SETTING}tune_kernels": False,
     f"{SETTING}cpu_bind": "auto",
     f"{SETTING}instances": 1,
+    f"{SETTING}memory_proportion": None,
+    f"{SETTING}io_tiles": None,
+    f"{SETTING}precision_kind": MIXED,
 }
+PRECISION, PRECISION_KIND = f"{SETTING}precision", f"{SETTING}precision_kind"
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 ENVIRONMENT = "environment."
@@ -65,6 +74,11 @@ ENVIRONMENT = "environment."
 NODES, NETWORK = "nodes", "transport.network"
 # A number outside is no measurement, and its square might be no number.
 SMALLEST, LARGEST = 1e-100, 1e100
+
+# Whether compiled code came from a cache, and the metrics that contain the time of compilation.
+COMPILE_CACHE, COLD = "accelerator.compilation.cache", "cold"
+OF_COMPILATION = ("phases.compile", "time_to_first_step")
+COMPILED = f"{SETTING}compile"
 
 _NOT_SETTINGS = tuple(name for name in PLATFORM if not name.startswith(SETTING))
 _SCALARS = {str, int, float, bool, type(None)}
@@ -103,6 +117,7 @@ class Observation:
     unsteady: bool = False  # False also where it cannot be decided
     disturbed: bool = False  # by other work on the host
     stalled: bool = False  # by whatever stopped the run for a time
+    throttled: bool = False  # by heat or hardware
     host: str | None = None
 
 
@@ -124,6 +139,7 @@ def observe(
         unsteady=document["steadiness"]["steady"] is False,
         disturbed=is_disturbed(document),
         stalled=is_stalled(document),
+        throttled=is_throttled(document),
         host=document["host"]["hostname"]["value"],
     )
 
@@ -177,7 +193,25 @@ def metrics_of(document: Document) -> dict[str, Document]:
         for epoch in document["epochs"]
         if epoch["seconds"]
     }
-    return {**document["metrics"], **phases, **epochs, **rates}
+    return _by_cache(document, {**document["metrics"], **phases, **epochs, **rates})
+
+
+def _by_cache(document: Document, metrics: dict[str, Document]) -> dict[str, Document]:
+    """Return metrics in which a time of compilation has another name if compiled code came from a cache.
+
+    It is `phases.compile.warm` then, or `.mixed`, so that no mean has both.
+    """
+    cache = _follow(document, _keys(COMPILE_CACHE))
+    if cache in (None, COLD):
+        return metrics
+    reason = f"compiled code came from a cache: see NAME.{cache}"
+    kept = {f"{name}.{cache}": metrics[name] for name in OF_COMPILATION if name in metrics}
+    without = {
+        name: {**metrics[name], "value": None, "reason": reason.replace("NAME", name)}
+        for name in OF_COMPILATION
+        if name in metrics and metrics[name]["value"] is not None
+    }
+    return {**metrics, **without, **kept}
 
 
 def metric_value(metric: Document) -> MetricValue:
@@ -192,6 +226,8 @@ def _settings(document: Document) -> dict[str, Any]:
     """Return the settings that distinguish results, by dotted path."""
     configuration = document["configuration"]
     settings = {SETTING + key: _hashable(value) for key, value in configuration.items() if key not in IGNORED_SETTINGS}
+    settings[PRECISION_KIND] = precision_kind(configuration) or MIXED
+    settings[COMPILED] = settings[COMPILED] or False  # as results have it whose `compile` is no mode
     for name, default in NEWER_SETTINGS.items():
         if settings.get(name, default) == default:
             settings.pop(name, None)

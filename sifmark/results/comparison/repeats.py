@@ -62,6 +62,11 @@ class RepeatGroup:
         """The files of the repeats that something stopped for a time."""
         return [observation.file for observation in self.observations if observation.stalled]
 
+    @property
+    def throttled(self) -> list[str]:
+        """The files of results whose devices heat or hardware slowed down."""
+        return [observation.file for observation in self.observations if observation.throttled]
+
 
 def varying_fields(rows: Sequence[RepeatGroup]) -> list[str]:
     """Return the fields in which rows differ, by name."""

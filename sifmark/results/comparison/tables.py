@@ -9,12 +9,15 @@ from sifmark.core.console import align_columns, markdown_lines, markdown_text, p
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
+from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
 from sifmark.results.numbers import format_interval, format_number
+from sifmark.results.summary import HALF, PURE
 from sifmark.results.warnings import STALLED
 
+ITERATIONS = "configuration.device_iterations"
 MOST_NOTES = 12  # below one table
 # Fields that are not worth mentioning if all results have this value.
 EXPECTED = {
@@ -23,13 +26,12 @@ EXPECTED = {
     "configuration.meter": "auto",
     "accelerator.ranks": 1,
     "accelerator.replicas": 1,
-    "configuration.device_iterations": 1,
+    ITERATIONS: 1,
     "configuration.gradient_accumulation": 1,
     "configuration.stages": 1,
 }
 # Fields that name a system, the best first.
 _SYSTEM_NAMES = ("site", "accelerator.name", "configuration.framework", "accelerator.kind")
-_PRECISION = "configuration.precision"
 _RATES = ("/s", "/W", "/Wh")
 Cells = list[str]
 
@@ -113,8 +115,10 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
     group = table.group
     phase = "" if group.phase == "steady" else f", phase {group.phase}"
     varying = varying_fields(table.rows)
-    precision = {row.fields.get(_PRECISION) for row in table.rows}
-    common = f", {precision.pop()}" if len(precision) == 1 else ""
+    precision = {row.fields.get(PRECISION) for row in table.rows}
+    kinds = {row.fields.get(PRECISION_KIND) for row in table.rows}
+    word = f" ({PURE})" if kinds == {PURE} else ""
+    common = f", {precision.pop()}{word}" if len(precision) == 1 else ""
     yield style.line(f"{table.title}: {group.task}{common}, {group.source} data{phase}")
     if details:
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
@@ -264,6 +268,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
         yield f"{kinds} of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals (Student's, Welch's)"
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
+    yield from _unlike(table)
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:
@@ -282,6 +287,17 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
         yield from _missing(row)
 
 
+def _unlike(table: ComparisonTable) -> Iterator[str]:
+    """Yield which words mean different things in the rows of a table."""
+    iterations = sorted({row.fields.get(ITERATIONS) or 1 for row in table.rows})
+    if table.group.task == "training" and len(iterations) > 1:
+        calls = " or ".join(map(str, iterations))
+        yield f"a step is a call of {calls} updates (device_iterations), and step times are of whole calls"
+    kinds_of_precision = {row.fields.get(PRECISION_KIND) for row in table.rows if row.fields.get(PRECISION) in HALF}
+    if len(kinds_of_precision) > 1:
+        yield "half precision is pure in some of these results, and mixed in others: weights and sums are not the same"
+
+
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what disturbed runs, each with the number of its results and one of them."""
     if disturbed := [file for row in rows for file in row.disturbed]:
@@ -293,6 +309,11 @@ def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
         yield (
             f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
             f"for example {stalled[0]}. Do not publish these numbers"
+        )
+    if throttled := [file for row in rows for file in row.throttled]:
+        yield (
+            f"warning: heat or hardware held the clocks of a device down in {len(throttled)} results, for example "
+            f"{throttled[0]}. Do not publish these numbers"
         )
     if unsteady := [file for row in rows for file in row.unsteady]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"

@@ -124,7 +124,7 @@ def _bend_text(curve: ScalingCurve, limit: float) -> str:
     bend = curve.bend(limit)
     if bend is None:
         reason = next((point.efficiency.reason for point in curve.points if point.efficiency.value is None), None)
-        return f"efficiency cannot be told: {reason}" if reason else f"no bend: efficiency stays above {limit:.0%}"
+        return f"efficiency is unknown: {reason}" if reason else f"no bend: efficiency stays above {limit:.0%}"
     doubt = "" if bend.certain else ", which repeats do not show for certain"
     cause = f"; {bend.cause}" if bend.cause else ""
     return f"bends at {_count(bend.point)}: efficiency is below {limit:.0%}{doubt}{cause}"

@@ -26,7 +26,7 @@ _NO_RESULT = "no result"
 _OF_NODES = {HOST, SITE, NAME, *FACTS}  # fields in which runs of the same test may differ
 _FAULTS = {"status.state", NUMERICS}
 _LABEL = ("configuration.precision", "configuration.batch_size")
-_RATHER_THAN_NODES = "more than half of the nodes failed it, so that it is not held against them"
+_RATHER_THAN_NODES = "more than half of the nodes failed it, so that it says nothing of a node"
 
 
 class NodeFailure(NamedTuple):

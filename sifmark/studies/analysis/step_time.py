@@ -112,7 +112,7 @@ def _rest(lost: float | None, parts: Mapping[str, Part]) -> Part:
         return Part(None, "the step time is not known")
     for name in (COMPUTE, DATA):
         if parts[name].seconds is None:
-            return Part(None, f"it cannot be told from {name}, which is not known")
+            return Part(None, f"it is unknown, since {name} is")
     return Part(lost - sum(part.seconds or 0.0 for part in parts.values()))
 
 

@@ -141,8 +141,8 @@ def _warnings(comparison: PublishedComparison) -> Iterator[str]:
     rows = [group.row for row in comparison.rows for group in (row.group, row.divided_by) if group is not None]
     if any(row.fields.get("provenance.stand_in") for row in rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
-    if any(row.disturbed or row.stalled for row in rows):
-        yield "warning: other work on the host or a stall disturbed some results. Do not publish these numbers"
+    if any(row.disturbed or row.stalled or row.throttled for row in rows):
+        yield "warning: other work on the host, a stall or heat disturbed some results. Do not publish these numbers"
     if any(row.fields.get("numerics.state") != "passed" for row in rows):
         yield "correctness of some results was not checked"
 

@@ -20,7 +20,8 @@ def device(name, granularity="package", count=1):
 
 @pytest.mark.parametrize("entry", peaks.table(), ids=lambda entry: entry["names"][0])
 def test_an_entry_is_whole_and_cited(entry):
-    assert set(entry) == {"names", "granularity", "flops", "source", "power"}
+    assert set(entry) - {"memory"} == {"names", "kind", "granularity", "flops", "source", "power"}
+    assert entry["kind"] in ("cuda", "xpu", "ipu") and ("memory" in entry) == (entry["kind"] != "ipu")
     assert entry["names"] and all(name == name.strip() and name for name in entry["names"])
     assert entry["granularity"] in GRANULARITIES
     assert entry["flops"] and set(entry["flops"]) <= set(PRECISIONS)
@@ -31,6 +32,16 @@ def test_an_entry_is_whole_and_cited(entry):
     power = entry["power"]
     assert set(power) == {"watts", "scope", "source"} and 50 < power["watts"] < 2000 and "http" in power["source"]
     assert power["scope"] in ("package", "board")
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in peaks.table() if "memory" in entry], ids=lambda entry: entry["names"][0]
+)
+def test_a_memory_is_whole_and_cited(entry):
+    memory = entry["memory"]
+    assert set(memory) == {"bandwidth", "cache_mib", "source"} and "http" in memory["source"]
+    assert 1e11 < memory["bandwidth"] < 1e13, "bytes/s, not GB/s"
+    assert 1 < memory["cache_mib"] < 1000
 
 
 def test_no_device_has_two_peaks():

@@ -15,7 +15,7 @@ from program import FEW, Program, lay_double
 
 from entrypoints.metering import names as meters
 from entrypoints.results.result import timestamp
-from entrypoints.rules import energy
+from entrypoints.rules import energy, memory
 from entrypoints.rules.check import violations
 from entrypoints.rules.correctness import reference_of
 from entrypoints.rules.rule import RULES
@@ -85,7 +85,7 @@ def as_on_a_cpu(document):
     copied["configuration"].update(framework="pytorch", device="cpu")
     copied["device_conditions"] = copied["device_conditions_after"] = {"reason": "the host is the device"}
     copied["metrics"]["peak_process_memory"]["value"] += 100.0
-    for name in ("peak_allocated_memory", "peak_reserved_memory", "host_device_traffic"):
+    for name in memory.COUNTED:
         copied["metrics"][name] = {"value": None, "unit": "MiB", "reason": "not counted"}
     provenance.update(image=None, reason="no image", stand_in=False)
     provenance["software"].update(framework="pytorch", framework_version="2.6.0+cpu")
@@ -115,6 +115,16 @@ def test_a_result_of_a_cpu_keeps_every_rule(genuine):
 def test_a_genuine_result_keeps_every_rule(genuine, name):
     assert violations(genuine[name]) == []
     assert genuine[name]["status"]["state"] == STATES.get(name, "completed"), genuine[name]["status"]
+
+
+def test_a_result_has_what_its_devices_did_in_the_window(genuine):
+    document = genuine["training"]
+    loads = [device["load"] for device in document["power"]["devices"]]
+    assert [load["clock"]["median"]["value"] for load in loads] == [1500.0, 1400.0]
+    assert [limit["name"] for limit in loads[1]["limits"]] == ["heat"] and loads[1]["limited"]["value"] > 0
+    assert document["metrics"]["core_clock"]["value"] == 1400.0
+    assert document["metrics"]["peak_allocated_memory_of_window"]["value"] == 4.0, "the session knew both edges"
+    assert 0 < loads[0]["received"]["value"] < loads[0]["traffic"]["value"]
 
 
 def test_a_run_that_fails_after_its_window_has_measured_it(genuine):
@@ -157,6 +167,7 @@ def without(name):
     return lambda parts: {key: value for key, value in parts.items() if key != name}
 
 
+COUNTED = {"graphs": 1, "recompilations": 0, "cuda_graphs": None, "cuda_graphs_skipped": None, "cache": "cold"}
 FORGERIES: list[tuple[str, str, object, str]] = [
     # The numbers of the steps.
     ("training", "steps.seconds", lambda values: values[:-1], "steps-are-listed"),
@@ -274,6 +285,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ),
     ("training", "metrics.peak_process_memory.value", 1e9, "memory-fits"),
     ("training", "metrics.peak_allocated_memory.value", 17.0, "memory-fits"),
+    ("training", "metrics.peak_allocated_memory_of_window.value", 9.0, "memory-fits"),
     # Steadiness.
     ("training", "steadiness.drift.value", 0.5, "steadiness-is-that-of-the-steps"),
     ("training", "steadiness.throughput_interval.low", 1.0, "steadiness-is-that-of-the-steps"),
@@ -356,6 +368,19 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "power.idle.power.value", -5.0, "idle-power-is-of-a-rest"),
     ("training", "power.idle.power.value", 1e9, "idle-power-is-of-a-rest"),
     ("training", "power.averaging_time.value", 100.0, "idle-power-is-of-a-rest"),
+    # Clocks, limits and traffic.
+    ("training", "metrics.throttled_fraction.value", 0.5, "load-is-of-the-window"),
+    ("training", "metrics.throttled_fraction.value", 1.5, "metrics-are-possible"),
+    ("training", "metrics.core_clock.value", 1500.0, "load-is-of-the-window"),
+    ("training", "power.devices.0.load.clock.min.value", 1501.0, "load-is-of-the-window"),
+    ("training", "power.devices.0.load.samples", 0, "load-is-of-the-window"),
+    ("training", "power.devices.1.load.limits.0.duration.value", 100.0, "load-is-of-the-window"),
+    ("training", "power.devices.1.load.limits.0.kind", "other", "load-is-of-the-window"),
+    ("training", "power.devices.1.load.limits", [], "load-is-of-the-window"),
+    ("training", "power.devices.1.load.limits", None, "load-is-of-the-window"),
+    ("training", "power.devices.0.load.received.value", 1e4, "traffic-is-that-of-the-buses"),
+    ("training", "power.devices.0.load.sent.value", -1.0, "traffic-is-that-of-the-buses"),
+    ("training", "power.devices.0.load.traffic_method", None, "traffic-is-that-of-the-buses"),
     ("training", "configuration.idle_seconds", 0.0, "idle-power-is-of-a-rest"),
     ("training", "configuration.idle_seconds", 60.0, "idle-power-is-of-a-rest"),
     (
@@ -475,6 +500,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("cpu", "accelerator.kind", "cuda", "device-is-one-of-its-kind"),
     ("cpu", "accelerator.kind", "quantum", "device-is-one-of-its-kind"),
     ("cpu", "accelerator.execution", "compiled by TorchInductor, channels_last", "device-is-one-of-its-kind"),
+    ("cpu", "accelerator.compilation", {**COUNTED, "graph_breaks": 0}, "execution-is-what-was-counted"),
     ("cpu", "configuration.framework", "jax", "device-is-one-of-its-kind"),
     ("cpu", "configuration.precision", "fp16", "device-is-one-of-its-kind"),
     ("cpu", "device_conditions", {"driver": {"value": "1"}}, "device-is-one-of-its-kind"),
@@ -538,6 +564,7 @@ def test_a_forgery_breaks_a_rule(genuine, name, path, change, code):
 # and the times of single tokens.
 FREE = (
     *("peak_process_memory", "peak_allocated_memory", "peak_reserved_memory", "host_device_traffic"),
+    *("peak_allocated_memory_of_window", "decode_tokens_per_watt_hour"),
     *("effective_sample_size", "effective_sample_throughput", "r_hat"),
     *("prefill_throughput", "decode_throughput", "time_to_first_token_p50", "time_between_tokens_p50"),
     *("time_between_tokens_p90", "time_between_tokens_p99"),
@@ -792,3 +819,34 @@ def test_samples_are_skipped_once(genuine):
     assert rule in codes(put(document, "data.skipped", {"count": 2, "examples": 2 * names_of[:1]}))
     assert rule in codes(put(document, "data.skipped", {"count": 2, "examples": ["a", "b"]}))
     assert rule in codes(put(document, "data.skipped", {"count": 1000, "examples": names_of}))
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "counts", "execution", "wrong"),
+    [
+        ("default", "cpu", {}, "compiled by TorchInductor (default), channels_last", None),
+        ("default", "cpu", {"graph_breaks": 2}, "compiled by TorchInductor (default), channels_last", "execution"),
+        ("default", "cpu", {"graph_breaks": 2}, "compiled by TorchInductor (default), with graph breaks", None),
+        ("default", "cpu", {"cuda_graphs": 2}, "compiled by TorchInductor, replayed as CUDA graphs", "cuda_graphs"),
+        ("reduce-overhead", "cuda", {"cuda_graphs": 2}, "compiled by TorchInductor, replayed as CUDA graphs", None),
+        ("reduce-overhead", "cuda", {"cuda_graphs": 0}, "compiled by TorchInductor, replayed as CUDA graphs", "exec"),
+        (None, "cpu", {}, "eager", "compiled nothing"),
+    ],
+)
+def test_what_was_counted_is_what_is_said(genuine, mode, kind, counts, execution, wrong):
+    document = copy.deepcopy(genuine["cpu"])
+    document["configuration"].update(compile=mode, framework="pytorch")
+    compilation = {**COUNTED, "graph_breaks": 0, **counts}
+    document["accelerator"].update(kind=kind, execution=execution, compilation=compilation)
+    said = [text for text in violations(document) if "[execution-is-what-was-counted]" in text]
+    assert bool(said) == (wrong is not None) and (wrong is None or wrong in said[0])
+
+
+@pytest.mark.parametrize(
+    ("updates", "precision", "agrees"), [(3, "fp16", True), (0, "fp16", False), (3, "fp32", False)]
+)
+def test_only_a_scaler_skips_updates(genuine, updates, precision, agrees):
+    document = copy.deepcopy(genuine["cpu"])
+    document["configuration"]["precision"] = precision
+    document["steps"]["updates"] = updates
+    assert ("updates-follow-from-steps" not in codes(document)) == agrees

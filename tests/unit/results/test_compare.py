@@ -32,6 +32,7 @@ from sifmark.results.comparison.observation import metric_value, metrics_of, obs
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.tables import as_markdown, as_text, incompatibility_text
+from sifmark.results.summary import title
 
 SERIAL = itertools.count()
 OTHER = "sha256:" + "1" * 64
@@ -104,6 +105,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "framework": ("platform", "pytorch", "tensorflow"),
     "device": ("platform", "cpu", "cuda"),
     "precision": ("matches", "fp32", "bf16"),
+    "precision_kind": ("matches", "mixed", "pure"),
     "batch_size": ("matches", 1, 2),
     "micro_batch_size": ("aside", 1, 2),  # what accumulation, replicas and iterations leave of the batch
     "gradient_accumulation": ("platform", 1, 2),
@@ -112,11 +114,14 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "device_iterations": ("platform", 1, 2),
     "stages": ("platform", 1, 2),
     "strategy": ("platform", None, "pipelined"),
+    "memory_proportion": ("platform", None, [0.5]),
+    "io_tiles": ("platform", None, 64),
     "cpu_bind": ("matches", "auto", "none"),
     "concurrency": ("matches", None, 2),
-    "compile": ("matches", False, True),
+    "compile": ("matches", None, "default"),
     "activation_checkpointing": ("matches", False, True),
     "offload": ("matches", False, True),
+    "tune_kernels": ("matches", False, True),
     "steps": ("matches", 20, 40),
     "duration_seconds": ("matches", None, 60),
     "epochs": ("matches", None, 2),
@@ -142,6 +147,7 @@ ROLES: dict[str, tuple[str, Any, Any]] = {
     "time_limit_seconds": ("aside", None, 60),
     "memory_limit_mib": ("aside", None, 8000),
     "largest_size": ("matches", None, 1024),
+    "chosen_for": ("aside", None, {"name": "a", "memory_mib": 1, "notes": []}),
     "measured_peak": ("aside", None, {"flops": 1.0, "device": "a", "result": "b"}),
     "repeat": ("aside", {"index": 1, "of": 2}, {"index": 2, "of": 2}),
 }
@@ -361,6 +367,42 @@ def test_a_baseline_has_the_same_configuration() -> None:
     new = [line for line in lines(ask(results, against)) if line.side == "results"]
     assert [line.ratios["throughput"].value for line in new] == pytest.approx([2.0, 0.5], abs=5e-4)
     assert [line.ratios["throughput"].verdict for line in new] == ["more", "less"]
+
+
+def of_kind(device: str, **changes: Any) -> dict[str, Any]:
+    """A result in half precision of an older version, which does not say how much that is."""
+    return result(configuration__device=device, configuration__precision="fp16", accelerator__kind=device, **changes)
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_half_precision_is_mixed_or_pure(said: bool) -> None:
+    """Results that do not say it go by their device. Both are in one table, and neither is the other's baseline."""
+    kinds = {"cuda": "mixed", "ipu": "pure"}
+    documents = [of_kind(device, configuration__precision_kind=kind) for device, kind in kinds.items()]
+    for document in [] if said else documents:
+        del document["configuration"]["precision_kind"]
+    answer = ask(documents, baseline=("accelerator.kind", "cuda"))
+    (row,) = [row for row in lines(answer) if row.fields["accelerator.kind"] == "ipu"]
+    assert row.no_baseline is not None and "configuration.precision_kind (--allow FIELD)" in row.no_baseline
+    assert "half precision is pure in some of these results" in as_text(answer)
+    answer = ask(documents, baseline=("accelerator.kind", "cuda"), allowed=frozenset(["configuration.precision_kind"]))
+    (row,) = [row for row in lines(answer) if row.fields["accelerator.kind"] == "ipu"]
+    assert row.baseline is not None and row.no_baseline is None
+    assert ", fp16 (pure), " in as_text(ask(documents[1:]))
+    assert title(documents[0]).split()[2:4] == ["fp16", "batch"] and "fp16 (pure)" in title(documents[1])
+
+
+def test_where_precisions_may_differ_what_is_computed_in_them_may_too() -> None:
+    pure = of_kind("ipu")
+    single = result(configuration__device="ipu", accelerator__kind="ipu")
+    (row,) = [row for row in lines(ask([pure, single], baseline=("configuration.precision", "fp32"))) if row.baseline]
+    assert row.fields["configuration.precision"] == "fp16"
+
+
+def test_steps_of_several_updates_are_named() -> None:
+    """Their times are those of whole calls."""
+    results = [result(configuration__device_iterations=count) for count in (1, 4)]
+    assert "a step is a call of 1 or 4 updates" in as_text(ask(results))
 
 
 def test_a_line_without_a_baseline_says_why() -> None:
@@ -686,6 +728,13 @@ def test_results_of_a_run_that_was_stopped_are_named_as_such(share: float, named
     assert "busy" not in text
 
 
+def test_results_of_a_throttled_device_are_compared_and_named() -> None:
+    hot, capped = (documents.under_load(kind, kind, 0.5) for kind in ("heat", "power"))
+    text = as_text(ask([hot, capped]))
+    note = "heat or hardware held the clocks of a device down in 1 results, for example"
+    assert f"warning: {note} {hot['id']}.json. Do not publish these numbers" in text
+
+
 @pytest.mark.parametrize("unfit", [{"status__state": "crashed"}, {"configuration__smoke": True}])
 def test_an_unfit_result_passes_no_gate(
     tmp_path: Path, unfit: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -962,6 +1011,29 @@ def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytes
     assert {"throughput", "phases.steady", "epochs.1"} <= set(metrics)
     with pytest.raises(UsageError, match="no metric 'throughputs'"):
         compare_results(str(folder), metrics="throughputs")
+
+
+def test_compile_times_of_cold_and_warm_caches_are_kept_apart() -> None:
+    counts = {"graphs": 1, "graph_breaks": 0, "recompilations": 0, "cuda_graphs": None, "cuda_graphs_skipped": None}
+    results = [
+        result(
+            configuration__compile="default",
+            accelerator__compilation={**counts, "cache": cache},
+            phases__compile={"seconds": seconds},
+            metrics__time_to_first_step={"value": seconds + 1, "unit": "s"},
+        )
+        for cache, seconds in (("cold", 40.0), ("warm", 4.0), ("warm", 6.0))
+    ]
+    names = ("throughput", "phases.compile", "phases.compile.warm", "time_to_first_step", "time_to_first_step.warm")
+    (line,) = lines(ask(results, metrics=names))
+    assert [line.values(name) for name in names[1:]] == [[40.0], [4.0, 6.0], [41.0], [5.0, 7.0]]
+    assert len(line.values("throughput")) == 3, "they are repeats all the same"
+    assert "see phases.compile.warm" in (line.missing_reason("phases.compile") or "")
+
+
+def test_eager_results_of_earlier_builds_are_repeats_of_those_of_today() -> None:
+    (line,) = lines(ask([result(configuration__compile=value) for value in (None, False)]))
+    assert len(line.observations) == 2
 
 
 def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -143,7 +143,7 @@ def test_what_a_result_does_not_hold_is_not_known_with_its_reason() -> None:
     (curve,) = curves_of([run(1, 8, 0.1), run(2, 16, 0.2, metrics__data_wait_fraction=missing)])
     text = text_of([curve])
     assert "not known: data: requests have no waits" in text
-    assert "not known: communication: it cannot be told from data, which is not known" in text
+    assert "not known: communication: it is unknown, since data is" in text
     assert "not known: power of devices: no meter" in text
 
 

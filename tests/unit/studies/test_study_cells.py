@@ -8,7 +8,7 @@ from sifmark.core import paths
 from sifmark.core.settings import Settings
 from sifmark.studies.feasibility import ImageTarget, forecast
 from sifmark.studies.files.lines import Lines
-from sifmark.studies.image_options import Cell, Division, division_of, options_of
+from sifmark.studies.image_options import Cell, Division, arguments_of, division_of, options_of
 from sifmark.studies.overview import remarks_of, rows_of, total
 from sifmark.studies.plan import Request, plan_study
 from sifmark.studies.study import RunState, System
@@ -37,6 +37,20 @@ def test_a_cell_has_as_few_nodes_as_have_its_devices(cell: dict[str, int], expec
 
 def test_a_system_of_unknown_devices_is_one_node() -> None:
     assert division_of({"workload": "gpt2", "devices": 16}, System("any", "cuda")) == Division(16, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "mode", "words"),
+    [
+        (True, "auto", ("resnet50", "--compile")),
+        (False, "none", ("resnet50", "--compile", "none")),
+        ("max-autotune", "max-autotune", ("resnet50", "--compile", "max-autotune")),
+    ],
+)
+def test_a_study_compiles_or_names_the_mode(value: bool | str, mode: str | None, words: tuple[str, ...]) -> None:
+    cell: Cell = {"workload": "resnet50", "compile": value}
+    assert options_of(cell, Division(1, 1, 1)).compile == mode
+    assert arguments_of(cell, Division(1, 1, 1)) == words
 
 
 def test_data_are_not_looked_at() -> None:
