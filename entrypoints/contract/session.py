@@ -347,7 +347,7 @@ class Session(Protocol):
         """Return what was seen of the first training step. Called after it, before anything else is computed."""
 
     def edge_of_window(self) -> None:
-        """Note that the timed window begins, or ends: peaks of memory are counted anew, and nothing more is tuned."""
+        """Note that the timed window begins or ends: memory peaks count from here on, and nothing more is tuned."""
 
     def usage(self) -> Usage:
         """Return what has been used of the devices so far."""

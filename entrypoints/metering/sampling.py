@@ -150,7 +150,7 @@ class Sampler(Periodic):
 
 
 class StateSampler(Periodic):
-    """Reads the states of the devices, in a thread of its own: a slow reading must not delay those of energy."""
+    """Reads the states of the devices, in a separate thread: a slow reading must not delay those of energy."""
 
     name = "states"
 

@@ -165,7 +165,7 @@ class Proof:
             self.document["software"] = {name: value for name, value in versions.items() if isinstance(value, str)}
 
     def add(self, findings: Sequence[Finding]) -> None:
-        """Keep findings, and write both files anew."""
+        """Keep findings, and write both files again."""
         self.findings += findings
         for finding in findings:
             status(f"proof: {finding.state.replace('_', ' ')}: {finding.claim} {finding.subject}: {finding.text}")

@@ -170,7 +170,7 @@ class GpuSession(TensorFlowSession):
         return Usage(max(peaks), *uncounted, peaks[1] if len(peaks) > 1 else "the timed window did not begin")
 
     def edge_of_window(self) -> None:
-        """Count peaks anew."""
+        """Count peaks from here on."""
         self.peaks.append(self.current_peak())
         tf.config.experimental.reset_memory_stats(self.memory)
 

@@ -6,9 +6,8 @@ from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 
+from entrypoints.devices.pytorch.shared.recorded import record
 from entrypoints.workloads.pytorch.transformer import Transformer
-
-WARM_UP = 3  # calls before a graph is recorded, in which kernels are compiled and chosen
 
 Step = Callable[[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], "tuple[torch.Tensor, torch.Tensor]"]
 
@@ -71,16 +70,12 @@ class ReplayedGeneration(StaticGeneration):
 
     def recorded(self, own: StaticState, first: StaticState) -> Any:
         """Return the graph of a token. What it writes while it warms up is written again from the first token on."""
-        stream = self.runtime.Stream()
-        stream.wait_stream(self.runtime.current_stream())
-        with self.runtime.stream(stream):
-            for _ in range(WARM_UP):
-                self.place(own, first)
-                self.advance(own)
-        self.runtime.current_stream().wait_stream(stream)
-        graph = self.runtime.CUDAGraph()
-        with self.runtime.graph(graph):
+
+        def warm_up() -> None:
+            self.place(own, first)
             self.advance(own)
+
+        graph, _ = record(lambda: self.advance(own), warm_up, self.runtime)
         return graph
 
     @staticmethod

@@ -139,7 +139,7 @@ class GpuSession(TorchSession):
         return Usage(allocated, reserved, UNCOUNTED, peaks[1][0] / MIB if len(peaks) > 1 else NO_WINDOW)
 
     def edge_of_window(self) -> None:
-        """Count peaks anew, and tune nothing any more."""
+        """Count peaks from here on, and tune nothing more."""
         rocm.stop_tuning()
         self.peaks.append(self.current_peak())
         self.runtime.reset_peak_memory_stats()

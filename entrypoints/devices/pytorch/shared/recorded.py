@@ -11,17 +11,26 @@ Capture = Callable[[Callable[[], Any]], Tuple[Replay, Any]]  # records a call; r
 WARM_UP = 3  # calls before the recording, in which libraries choose kernels and get workspaces
 
 
-def capture(function: Callable[[], Any]) -> tuple[Replay, Any]:
-    """Record a call as a CUDA graph. https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs"""
-    own, current = torch.cuda.Stream(), torch.cuda.current_stream()
+def record(call: Callable[[], Any], warm_up: Callable[[], Any], runtime: Any) -> tuple[Any, Any]:
+    """Record a call as a graph of `runtime`, which is `torch.cuda`; return the graph and the call's outputs.
+
+    https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+    """
+    own, current = runtime.Stream(), runtime.current_stream()
     own.wait_stream(current)
-    with torch.cuda.stream(own):
+    with runtime.stream(own):
         for _ in range(WARM_UP):
-            function()
+            warm_up()
     current.wait_stream(own)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        outputs = function()
+    graph = runtime.CUDAGraph()
+    with runtime.graph(graph):
+        outputs = call()
+    return graph, outputs
+
+
+def capture(function: Callable[[], Any]) -> tuple[Replay, Any]:
+    """Record a call as a CUDA graph."""
+    graph, outputs = record(function, function, torch.cuda)
     return graph.replay, outputs
 
 

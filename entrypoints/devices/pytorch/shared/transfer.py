@@ -63,7 +63,7 @@ class Transit(NamedTuple):
 
 
 class CopyingFeed:
-    """Batches that a thread of its own fetches, pins and copies, on a stream of its own, before they are asked for.
+    """Batches that a separate thread fetches, pins and copies on a separate stream, before they are asked for.
 
     The thread is a daemon, since a device may never answer.
     """
