@@ -70,7 +70,7 @@ def of_device(focus: Card, device: str, cards: Mapping[str, Card], lengths: Leng
     for card in cards.values():
         if card.name in OPERATIONS and not (device == "cpu" and card.name == HOST_DEVICE):
             yield from _of_operation(card, device)
-    repeats = _on(device, name, *FAST, "--repeat", "3")
+    repeats = _on(device, name, *FAST, "--repeat", "3", "--duration", f"{lengths.busy:g}")
     yield _experiment("repeats", "repeatability", name, judges.repeatability, repeats, seconds=300)
     if "inference" in focus.tasks and "generation" not in focus.problem:
         clients = [

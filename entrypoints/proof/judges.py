@@ -10,7 +10,7 @@ from entrypoints.proof.finding import FAILED, HELD, NOT_PROVABLE, Finding
 Documents = Sequence[Mapping[str, Any]]
 Judge = Callable[[Documents], Finding]
 Question = Callable[[Documents], Tuple[str, str]]  # state and text
-COMPLETED = "completed"
+COMPLETED, CUT_SHORT = "completed", ("time_limit", "interrupted")
 CLOCK_TOLERANCE = 0.02  # of the timed window: the edges of a window are marks between steps
 ENERGY_TOLERANCE = 0.05  # NVIDIA states 5 % for the power of its boards; RAPL and its samples are closer
 SPREAD = 0.05  # standard deviation over mean of equal runs
@@ -146,7 +146,8 @@ def memory(documents: Documents) -> tuple[str, str]:
     fitting = [trial["batch_size"] for trial in tried if trial["state"] == COMPLETED]
     other = sorted({trial["state"] for trial in tried} - {COMPLETED, "out_of_memory"})
     if other or not fitting:
-        return FAILED, f"trials ended as {', '.join(other) or document['status']['state']}"
+        state = NOT_PROVABLE if other and set(other) <= set(CUT_SHORT) else FAILED
+        return state, f"trials ended as {', '.join(other) or document['status']['state']}"
     if short:
         return HELD, f"batch {max(fitting)} fits, {min(short)} does not"
     return NOT_PROVABLE, f"batch {max(fitting)} fits; the search ended before memory did"
@@ -163,7 +164,7 @@ def _failure(documents: Documents) -> tuple[str, str] | None:
     status = next((each["status"] for each in documents if each["status"]["state"] != COMPLETED), None)
     if status is None:
         return None
-    state = NOT_PROVABLE if status["state"] in ("unsupported", "time_limit", "interrupted") else FAILED
+    state = NOT_PROVABLE if status["state"] in ("unsupported", *CUT_SHORT) else FAILED
     return state, f"{status['state']}: {status['message']}"
 
 

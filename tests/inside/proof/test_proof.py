@@ -111,6 +111,7 @@ TRIED = [{"batch_size": 1, "state": "completed"}, {"batch_size": 2, "state": "ou
         (judges.memory, HELD, [changed(search={"trials": TRIED})]),
         (judges.memory, NOT_PROVABLE, [changed(search={"trials": TRIED[:1]})]),
         (judges.memory, FAILED, [changed(search={"trials": [*TRIED, {"batch_size": 4, "state": "crashed"}]})]),
+        (judges.memory, NOT_PROVABLE, [changed(search={"trials": [*TRIED, {"batch_size": 4, "state": "time_limit"}]})]),
         (judges.memory, FAILED, [changed(search=None)]),
         (judges.limit, FAILED, [changed()]),
         (judges.limit, HELD, [changed(status__state="time_limit")]),
