@@ -32,7 +32,7 @@ def main(strategy: str, workload: str, kind: str, precision: str, batch_size: in
     joined = {} if strategy == NONE else {"group": group.join(Place(0, 1, 0, 1), kind, strategy, False, lambda _: None)}
     card = cards.load()[workload]
     rule, model = rule_of(card.problem, batch_size), build.model(card, 0)
-    session = device.open_session(model, rule, precision, False, BatchPartition(batch_size), **joined)
+    session = device.open_session(model, rule, precision, None, BatchPartition(batch_size), **joined)
     batch = session.to_device(loader.synthetic_batch(card, batch_size, 0))
     seconds, last = [], time.perf_counter()
     for _ in range(steps):

@@ -40,7 +40,7 @@ class Eager(cpu.CpuSession):
     transposes = False
 
     def generating_model(self, rows: int) -> build.Objective:  # noqa: ARG002 - others do
-        """Return the model, with the layout of its weights that this side stands for."""
+        """Return the model, with the layout of this side's weights."""
         model = build.fold_batch_norms(self.model)
         return build.transposed_linear_weights(model) if self.transposes else model
 
@@ -60,9 +60,8 @@ def decoding(card: Card, options: argparse.Namespace) -> Mapping[str, list[float
     prompt = loader.synthetic_batch(card, options.batch_size, 0).inputs[:, : options.prompt or rule["prompt"]]
     sessions = {}
     for name, kind in kinds.items():
-        made: Any = kind(
-            build.model(card, 0), rule_of(card.problem, 1), options.precision, name == COMPILED, None, None
-        )
+        mode = "default" if name == COMPILED else None
+        made: Any = kind(build.model(card, 0), rule_of(card.problem, 1), options.precision, mode, None, None)
         sessions[name] = made, made.begin(Batch(prompt, None), rule["new"])
     seconds: dict[str, list[float]] = {name: [] for name in kinds}
     rounds = min(options.rounds + 1, (rule["new"] - 1) // TOKENS)
