@@ -4,7 +4,7 @@
     python text.py training gpt_117m --batch-size 8
 
 It runs in an environment with PyTorch. Sides of decoding take turns in one process, token by token; each side of
-training is a process of its own, whose peak of memory is that of its largest resident set.
+training is a separate process, whose peak memory is its largest resident set.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ def find(kind: str) -> PresentDevice:
     if kind == "cuda":
         try:
             return PresentDevice(*nvml.properties())
-        except MeterError:  # no GPU of NVIDIA, or none that can be told from others
+        except MeterError:  # no GPU of NVIDIA, or several that cannot be distinguished
             pass
     return PresentDevice(memory_mib=_least_memory(MEMORY_FILES.get(kind)))
 

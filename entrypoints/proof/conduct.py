@@ -20,6 +20,7 @@ from entrypoints.planning.arguments import Options
 from entrypoints.proof import correctness, experiments, page
 from entrypoints.proof.experiments import Experiment
 from entrypoints.proof.finding import FAILED, NOT_RUN, Finding
+from entrypoints.results.result import timestamp
 from entrypoints.runs.output import draft_file, indented_text
 from entrypoints.runs.supervise import MAIN, TICK, Orders
 from entrypoints.system.console import status
@@ -210,4 +211,4 @@ def _lines(path: Path) -> list[Json]:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return timestamp(datetime.now(timezone.utc))

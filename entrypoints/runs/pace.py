@@ -9,6 +9,7 @@ from typing import Any
 from entrypoints.contract.messages import Message, Phase, Step
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.json_values import finite
+from entrypoints.results.result import timestamp
 
 TITLES = {
     "": "starting",
@@ -82,7 +83,7 @@ class Pace:
         resolved = self.configuration
         return {
             "schema_version": "1.0",
-            "started": self.started.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "started": timestamp(self.started),
             "workload": resolved.workload,
             "task": resolved.task,
             "device": resolved.device,

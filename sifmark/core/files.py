@@ -113,7 +113,7 @@ def sha256_file(path: Path) -> str:
 
 
 def read_once(stream: BinaryIO, *consumers: Callable[[memoryview], object]) -> None:
-    """Give each block from here to the end of a stream to every consumer, each in a thread of its own.
+    """Give each block from here to the end of a stream to every consumer, each in a separate thread.
 
     The next block is read meanwhile, so the slowest of reading and consuming sets the time. A block is only valid
     during the call.

@@ -228,10 +228,7 @@ def half_weights(model: Objective, dtype: torch.dtype) -> Objective:
 
 def decoding_late(model: Objective) -> Objective:
     """Return the same model, whose loss makes the logits of a large vocabulary in training, part by part."""
-    for layer in model.modules():
-        if hasattr(layer, "decodes_late"):
-            layer.decodes_late = True
-    return model
+    return _with_switch(model, "decodes_late", on=True)
 
 
 def stage_boundaries(network: nn.Module) -> list[nn.Module]:
@@ -282,9 +279,13 @@ def recomputed(model: Objective) -> Objective:
 
 def without_sdpa(model: Objective) -> Objective:
     """Return the same model with attention written out, for compilers without scaled_dot_product_attention."""
+    return _with_switch(model, "fused", on=False)
+
+
+def _with_switch(model: Objective, name: str, on: bool) -> Objective:
     for layer in model.modules():
-        if hasattr(layer, "fused"):
-            layer.fused = False
+        if hasattr(layer, name):
+            setattr(layer, name, on)
     return model
 
 

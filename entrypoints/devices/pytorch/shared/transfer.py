@@ -84,7 +84,7 @@ class CopyingFeed:
         """Return the next batch. Waits until it is fetched and pinned; raises what the thread raised."""
         taken = self.arriving.get()
         if isinstance(taken, BaseException):
-            self.arriving.put(taken)  # for whoever asks again
+            self.arriving.put(taken)  # for the next call
             raise taken
         return taken
 

@@ -1,7 +1,7 @@
 """Stages of a model on IPUs: where a model is cut, which IPU has which part, and what is kept for backward.
 
 A head whose weights are those of the embedding is on the embedding's IPU, the first one: the data come back to it from
-the last one, as a stage of its own. So it is in Graphcore's GPT-2 (https://github.com/graphcore/examples at 3cc8f81,
+the last one, as a separate stage. Graphcore's GPT-2 does the same (https://github.com/graphcore/examples at 3cc8f81,
 nlp/gpt2/pytorch/train_gpt2.py), which FZJ-JSC/CARAML runs.
 """
 
