@@ -15,8 +15,9 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.paths import CHECKOUT
 from sifmark.core.process import run
 from sifmark.core.settings import load_settings
+from sifmark.engines.apptainer.append import append_in_place
 from sifmark.engines.apptainer.build import assemble_sif
-from sifmark.engines.apptainer.sif import DATA_START, read_sif
+from sifmark.engines.apptainer.sif import Section, read_sif
 from sifmark.recipes.plan import make_plan
 
 RECIPE = "cpu"
@@ -30,17 +31,20 @@ def make_image(folder: Path) -> tuple[Path, Path]:
     run([*INV, "build", RECIPE], environment={"SIFMARK_DIST": str(folder / "dist")})
     small, large = folder / "dist" / f"{RECIPE}.sif", folder / f"{RECIPE}.sif"
     sif = read_sif(small)
-    sif.copy(sif.system, large, skip=DATA_START)
+    squashfs = folder / "root.squashfs"
+    sif.copy(sif.system, squashfs)
     filler = folder / "filler"
     filler.mkdir()
     with Path("/dev/urandom").open("rb") as source, (filler / "more").open("wb") as sink:
         for _ in range(0, SIZE - sif.system.size, 1 << 20):
             sink.write(source.read(1 << 20))
-    run(["mksquashfs", filler, large, "-all-root", "-no-progress", "-no-recovery", "-offset", str(DATA_START)])
+    append_in_place(filler, squashfs, None, time_limit=600)
     plan = make_plan(RECIPE, load_settings())
     sboms = sbom.draft_documents(plan, [Package("pypi", "none", "0")])
-    assemble_sif(plan, large, sif.attributes(), sboms, builder="https://builder.example/")
+    system = Section(squashfs, 0, squashfs.stat().st_size)
+    assemble_sif(plan, system, large, sif.attributes(), sboms, builder="https://builder.example/")
     shutil.rmtree(filler)
+    squashfs.unlink()
     key = folder / "key.pem"
     run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key])
     run(["openssl", "pkey", "-in", key, "-pubout", "-out", key.with_suffix(".pub")])

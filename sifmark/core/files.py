@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -112,20 +113,22 @@ def sha256_file(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-def read_once(stream: BinaryIO, *consumers: Callable[[memoryview], object]) -> None:
-    """Give each block from here to the end of a stream to every consumer, each in a separate thread.
+def read_once(stream: BinaryIO, *consumers: Callable[[memoryview], object], size: int | None = None) -> None:
+    """Give the next `size` bytes of a stream, or all to its end, to every consumer, each in a separate thread.
 
     The next block is read meanwhile, so the slowest of reading and consuming sets the time. A block is only valid
-    during the call.
+    during the call. A stream that ends early is no error.
     """
+    left = sys.maxsize if size is None else size
     # Two buffers: one is consumed while the other is filled. New memory for each block would cost more than its hash.
     blocks = cycle([memoryview(bytearray(_BLOCK)) for _ in range(2)])
     running: list[Future[object]] = []
     with ThreadPoolExecutor(len(consumers)) as pool:
-        while count := stream.readinto(block := next(blocks)):  # type: ignore[attr-defined]
+        while count := stream.readinto((block := next(blocks))[: min(left, _BLOCK)]):  # type: ignore[attr-defined]
             for call in running:
                 call.result()
             running = [pool.submit(consume, block[:count]) for consume in consumers]
+            left -= count
         for call in running:
             call.result()
 

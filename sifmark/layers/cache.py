@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
@@ -23,6 +23,7 @@ from sifmark.core.permissions import require_unshared
 
 WHEELS, LAYERS, BASES, BASES_WITH_WHEELS = KINDS = ("wheels", "layers", "bases", "stocked")  # folders of the cache
 SEAL = "seal.json"
+_Result = TypeVar("_Result")
 _ATTEMPTS = 3  # to make an entry that reads back as it was written
 
 
@@ -87,20 +88,28 @@ class Entry:
         with self.use(check=False):
             return not exists
 
-    def copy(self, target: Path, skip: Mapping[str, int] | None = None) -> None:
-        """Copy its files into a folder and compare them with the seal on the way; make it again if it is damaged.
+    def copy(self, target: Path) -> None:
+        """Copy its files into a folder. Raises SifmarkError as `use`."""
+        self.read(lambda content: (None, {name: _copy(path, target / name) for name, path in _files(content).items()}))
 
-        `skip` gives by file name how many bytes to leave free before the copied ones. Raises SifmarkError as `use`.
+    def read(self, consume: Callable[[Path], tuple[_Result, Mapping[str, str]]]) -> _Result:
+        """Give the folder with its files to `consume`; return what that made of them.
+
+        `consume` reads every file, and returns their hashes by name beside its result. These are compared with the
+        seal: a damaged entry is made and consumed again. Raises SifmarkError as `use` does, and what `consume` raises
+        if the entry is not damaged.
         """
-        free = skip or {}
         for _ in range(_ATTEMPTS):
             with self.use(check=False) as content:
                 seal = self.seal()
-                digests = {
-                    name: _copy(path, target / name, free.get(name, 0)) for name, path in _files(content).items()
-                }
-                if seal is not None and sha256_json(digests) == seal.digest:
-                    return
+                try:
+                    result, digests = consume(content)
+                except (SifmarkError, OSError, ValueError):
+                    if seal is not None and self._matches(seal):
+                        raise
+                else:
+                    if seal is not None and sha256_json(dict(digests)) == seal.digest:
+                        return result
             self._make_again(check=True)
         raise self._unreliable()
 
@@ -176,11 +185,10 @@ def _files(content: Path) -> dict[str, Path]:
     return {str(path.relative_to(content)): path for path in sorted(content.rglob("*")) if path.is_file()}
 
 
-def _copy(source: Path, target: Path, skip: int) -> str:
+def _copy(source: Path, target: Path) -> str:
     """Copy a file and hash it in the same pass. Return `sha256:<hex>` of the bytes that were read."""
     digest = hashlib.sha256()
     target.parent.mkdir(parents=True, exist_ok=True)
     with source.open("rb", buffering=0) as reader, target.open("wb") as writer:
-        writer.seek(skip)
         read_once(reader, digest.update, writer.write)
     return f"sha256:{digest.hexdigest()}"

@@ -1,7 +1,8 @@
 """Building a SIF quickly: convert the base once, append our layers, wrap.
 
-`mksquashfs` appends new top-level folders to a copy of the converted base. Nothing of the base is compressed twice, and
-the image has one ordinary file system. Each stage is kept in the cache; layers are always appended to a fresh copy.
+`mksquashfs` appends new top-level folders to the converted base. Nothing of the base is compressed twice, and the image
+has one ordinary file system. Each stage is kept in the cache, and is never changed there. Of the base with wheels, the
+last one, there is no copy either: it is read once, checked, hashed for the image, and written into it.
 """
 
 import json
@@ -16,17 +17,18 @@ from uuid import NAMESPACE_URL, uuid5
 from sifmark.attestations import provenance, sbom
 from sifmark.core import git
 from sifmark.core.console import step
-from sifmark.core.files import FIXED_MTIME, sha256_bytes, write_json
+from sifmark.core.files import sha256_bytes, write_json
 from sifmark.core.process import run, thread_pool
 from sifmark.core.settings import Settings
+from sifmark.engines.apptainer.append import DISK_REMEDY, append, append_in_place
 from sifmark.engines.apptainer.sif import (
     CYCLONEDX_JSON,
-    DATA_START,
     DEFINITION,
     INSPECT_NAME,
     METADATA,
     SBOM,
     SPDX_JSON,
+    FileSystem,
     Fingerprints,
     SifObject,
     read_sif,
@@ -50,7 +52,6 @@ COMPRESSION = {
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
 SBOMS = "sboms.json"  # SBOM drafts, beside them where our wheels were appended
 SYSTEM_NAME = "system partition"  # the file system's name as a subject of provenance
-_DISK_REMEDY = "free space in the cache, temporary and dist folders; `sifmark doctor` shows what each has"
 
 
 def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> Fingerprints:
@@ -60,18 +61,26 @@ def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> Finger
         base = base_with_wheels(plan, settings, log, check=not _prepare_stages(plan, settings, log))
     base.ensure()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as name:
-        folder = Path(name)
-        with step("append the code"):
-            with thread_pool(1) as pool:
-                layer = pool.submit(code_layer, plan, folder / "layer", settings)
-                base.copy(folder, skip={SQUASHFS: DATA_START})
-                layer.result()
-            _append(folder / "layer", folder / SQUASHFS, log, settings, DATA_START)
-        attributes, sboms = (json.loads((folder / name).read_text()) for name in (ATTRIBUTES, SBOMS))
-        with step("add the attestations and hash"):
-            hashes = assemble_sif(plan, folder / SQUASHFS, _attributes(plan, attributes), sboms, settings.builder)
-        (folder / SQUASHFS).rename(target)
+        layer, image = (Path(name) / part for part in ("layer", "image.sif"))
+        with step("assemble the code"):
+            code_layer(plan, layer, settings)
+        hashes = base.read(partial(_write_image, plan, layer, image, log, settings))
+        image.rename(target)
     return hashes
+
+
+def _write_image(
+    plan: Plan, layer: Path, image: Path, log: Path, settings: Settings, base: Path
+) -> tuple[Fingerprints, dict[str, str]]:
+    """Write the SIF of the base in a folder with a layer appended. Return its hashes, and those of the base's files."""
+    with step("append the code"):
+        system = append(layer, base / SQUASHFS, image.with_name("end"), log, settings.time_limit)
+    of_base, sboms = documents = [(base / name).read_bytes() for name in (ATTRIBUTES, SBOMS)]
+    with step("add the attestations, write and hash") as progress, progress.watching(image):
+        attributes = _attributes(plan, json.loads(of_base))
+        hashes = assemble_sif(plan, system, image, attributes, json.loads(sboms), settings.builder)
+    digests = dict(zip((ATTRIBUTES, SBOMS), map(sha256_bytes, documents), strict=True))
+    return hashes, {SQUASHFS: system.base_digest(), **digests}
 
 
 def _prepare_stages(plan: Plan, settings: Settings, log: Path) -> bool:
@@ -113,7 +122,7 @@ def cache_entries(plan: Plan, settings: Settings) -> dict[str, Entry]:
 def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> None:
     """Fill a cache entry with the converted base: its squashfs and what `apptainer inspect` says of it."""
     definition, image = folder / "base.def", folder / "base.sif"
-    remedy = f"is the registry of {plan.base.address} up? `sifmark doctor` asks it. {_DISK_REMEDY}"
+    remedy = f"is the registry of {plan.base.address} up? `sifmark doctor` asks it. {DISK_REMEDY}"
     with step(f"convert the base {plan.base.pull}") as progress:
         created = base_creation_time(plan.base, settings.sources)
         definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat(), settings))
@@ -169,26 +178,15 @@ def _append_wheels(plan: Plan, settings: Settings, log: Path | None, check: bool
     base.ensure()
     with site.use(check=check) as layer, step("append the wheels") as progress, progress.watching(folder / SQUASHFS):
         base.copy(folder)
-        _append(layer, folder / SQUASHFS, log, settings)
+        append_in_place(layer, folder / SQUASHFS, log, settings.time_limit)
         packages = packages_in(folder / SQUASHFS, settings.time_limit)
         write_json(folder / SBOMS, sbom.draft_documents(plan, packages))
 
 
-def _append(layer: Path, squashfs: Path, log: Path | None, settings: Settings, offset: int = 0) -> None:
-    """Add a layer's folders to a squashfs that begins `offset` bytes into its file."""
-    run(
-        ["mksquashfs", layer, squashfs, "-all-root", "-no-progress", "-no-recovery", "-offset", str(offset)],
-        log=log,
-        time_limit=settings.time_limit,
-        remedy=_DISK_REMEDY,
-        environment={"SOURCE_DATE_EPOCH": str(FIXED_MTIME)},
-    )
-
-
 def assemble_sif(
-    plan: Plan, squashfs: Path, attributes: dict[str, Any], sboms: Mapping[str, Any], builder: str
+    plan: Plan, system: FileSystem, target: Path, attributes: dict[str, Any], sboms: Mapping[str, Any], builder: str
 ) -> Fingerprints:
-    """Turn a file that holds a squashfs, behind room for the table, into a SIF with all its metadata.
+    """Write the SIF of a file system with all its metadata.
 
     Return its hashes. `attributes` is what `apptainer inspect` will answer, `sboms` are drafts, and `builder` is for
     the provenance. SBOMs and provenance are added here, before anyone signs.
@@ -196,8 +194,8 @@ def assemble_sif(
     metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}, sort_keys=True).encode()
     documents = sbom.finish_documents(plan, sboms, git.source_date_of_build())
 
-    def parts(system: str) -> list[SifObject]:
-        subjects = {SYSTEM_NAME: system, INSPECT_NAME: sha256_bytes(metadata).removeprefix("sha256:")}
+    def parts(system_digest: str) -> list[SifObject]:
+        subjects = {SYSTEM_NAME: system_digest, INSPECT_NAME: sha256_bytes(metadata).removeprefix("sha256:")}
         return [
             SifObject(DEFINITION, attributes["deffile"].encode()),
             SifObject(METADATA, metadata, INSPECT_NAME),
@@ -207,7 +205,7 @@ def assemble_sif(
         ]
 
     unique = uuid5(NAMESPACE_URL, plan.build_key).bytes
-    return write_sif(squashfs, plan.platform, parts, git.source_date_of_build(), unique)
+    return write_sif(target, system, plan.platform, parts, git.source_date_of_build(), unique)
 
 
 def _attributes(plan: Plan, of_base: dict[str, Any]) -> dict[str, Any]:

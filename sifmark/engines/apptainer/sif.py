@@ -6,13 +6,12 @@ then descriptors of 585 bytes, integers little-endian.
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size, read_once, sha256_bytes, sha256_file
@@ -148,10 +147,9 @@ class Sif:
             stream.seek(entry.offset)
             return stream.read(entry.size)
 
-    def copy(self, entry: SifDescriptor, target: Path, skip: int = 0) -> None:
-        """Write an object's bytes to a file, after `skip` bytes that are left free."""
+    def copy(self, entry: SifDescriptor, target: Path) -> None:
+        """Write an object's bytes to a file."""
         with target.open("wb") as sink:
-            sink.seek(skip)
             for block in self._blocks(entry):
                 sink.write(block)
 
@@ -214,6 +212,32 @@ def read_sif(path: Path) -> Sif:
         raise SifError(f"{path}: {error.strerror}", remedy, code="file-unreadable") from error
 
 
+class FileSystem(Protocol):
+    """A file system on its way into a SIF."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    def send(self, *consumers: Callable[[Any], object]) -> None:
+        """Give every block to each consumer, in order."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A file system that is `size` bytes of a file, from byte `start` on."""
+
+    path: Path
+    start: int
+    size: int
+
+    def send(self, *consumers: Callable[[Any], object]) -> None:
+        """Give every block to each consumer, in order."""
+        with self.path.open("rb", buffering=0) as stream:
+            stream.seek(self.start)
+            read_once(stream, *consumers, size=self.size)
+
+
 @dataclass(frozen=True)
 class Fingerprints:
     """Hashes of a SIF file.
@@ -238,31 +262,37 @@ def fingerprints(path: Path) -> Fingerprints:
 
 
 def write_sif(
-    path: Path, architecture: str, parts: Callable[[str], Sequence[SifObject]], seconds: int, unique: bytes
+    path: Path,
+    system: FileSystem,
+    architecture: str,
+    parts: Callable[[str], Sequence[SifObject]],
+    seconds: int,
+    unique: bytes,
 ) -> Fingerprints:
-    """Turn a file that holds a squashfs from DATA_START on into a SIF: objects follow it, the table precedes it.
+    """Write a SIF: the table, a squashfs from DATA_START on, and objects.
 
     `architecture` is a platform's name, `seconds` the date of everything in seconds since 1970, `unique` 16 bytes that
     identify this SIF. Nothing else gets in, so that the same parts give the same bytes. `parts` makes the objects,
     given the hexadecimal SHA-256 of the file system; their sizes do not depend on it. So the table is known before the
     file system is read, and it is read once, for all hashes.
     """
-    with path.open("r+b") as stream:
-        end = stream.seek(0, os.SEEK_END)
-        head = _head(architecture, end, parts(_ANY_HASH), seconds, unique)
-        stream.seek(0)
+    end = DATA_START + system.size
+    head = _head(architecture, end, parts(_ANY_HASH), seconds, unique)
+    content, digest = hashlib.sha256(), hashlib.sha256(head)
+    with path.open("wb") as stream:
         stream.write(head)
-        system, digest = hashlib.sha256(), hashlib.sha256(head)
-        read_once(stream, system.update, digest.update)
-        objects = parts(system.hexdigest())
+        system.send(content.update, digest.update, stream.write)
+        objects = parts(content.hexdigest())
+        if stream.tell() != end:
+            raise SifError(f"the file system of {path} ended early", "build it again", code="file-damaged")
         if _head(architecture, end, objects, seconds, unique) != head:
             raise ValueError("the sizes of a SIF's objects depend on the hash of its file system")
         for part in objects:
             stream.write(part.content)
             digest.update(part.content)
     metadata = hashlib.sha256(b"".join(part.content for part in objects if part.name == INSPECT_NAME))
-    identity = sha256_bytes(system.digest() + metadata.digest())
-    return Fingerprints(identity, f"sha256:{digest.hexdigest()}", system.hexdigest(), metadata.hexdigest())
+    identity = sha256_bytes(content.digest() + metadata.digest())
+    return Fingerprints(identity, f"sha256:{digest.hexdigest()}", content.hexdigest(), metadata.hexdigest())
 
 
 def _head(architecture: str, end: int, parts: Iterable[SifObject], seconds: int, unique: bytes) -> bytes:

@@ -3,6 +3,7 @@
 import errno
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,10 +102,8 @@ class Stages:
             self.stages.done.append(f"{self.name}{', checked' if self.options.get('check', True) else ''}")
             return self.stages.layer_made
 
-        def copy(self, folder: Path, **_: object) -> None:
-            (folder / build.SQUASHFS).write_bytes(b"a file system")
-            (folder / build.ATTRIBUTES).write_text("{}")
-            (folder / build.SBOMS).write_text("{}")
+        def read(self, write: partial[object]) -> None:
+            write.args[2].write_bytes(b"an image")
 
 
 @pytest.mark.parametrize(
@@ -129,11 +128,9 @@ def test_which_stages_a_build_makes(
     monkeypatch.setattr(build, "site_layer", lambda *_, **__: stages.entry("layer", check=False))
     monkeypatch.setattr(build, "base_with_wheels", lambda *_, check=True, **__: stages.entry("stocked", check=check))
     monkeypatch.setattr(build, "code_layer", lambda *_, **__: None)
-    monkeypatch.setattr(build, "_append", lambda *_, **__: None)
-    monkeypatch.setattr(build, "assemble_sif", lambda *_, **__: None)
     build_sif(plan, tmp_path / "cpu.sif", tmp_path / "log", site)
     assert sorted(stages.done[:-1]) + stages.done[-1:] == done
-    assert (tmp_path / "cpu.sif").read_bytes() == b"a file system"
+    assert (tmp_path / "cpu.sif").read_bytes() == b"an image"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".build-")] == []
 
 

@@ -5,6 +5,7 @@ import os
 import shutil
 import struct
 import subprocess
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ import pytest
 
 from sifmark.core.files import sha256_file
 from sifmark.engines.apptainer.diff import difference
-from sifmark.engines.apptainer.sif import DATA_START as DATA_START_OF_OURS
 from sifmark.engines.apptainer.sif import (
     DEFINITION,
     INSPECT_NAME,
     METADATA,
     PARTITION,
+    Section,
     SifError,
     SifObject,
     fingerprints,
@@ -109,12 +110,24 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert caught.value.code == "not-a-sif"
 
 
+def stored(path: Path, content: bytes) -> Section:
+    """Store a file system beside an image, not at the start of its file."""
+    beside = path.with_suffix(".stored")
+    beside.write_bytes(b"before" + content)
+    return Section(beside, len(b"before"), len(content))
+
+
 def written(path: Path, **changed) -> Path:
-    path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
     attributes = {"labels": {"a": "b"}, **changed.pop("attributes", {})}
     metadata = json.dumps({"data": {"attributes": attributes}, "type": "container"}).encode()
     parts = [SifObject(DEFINITION, b"Bootstrap: docker\nFrom: x\n"), SifObject(METADATA, metadata, INSPECT_NAME)]
-    write_sif(path, "x86_64", lambda _: parts, **{"seconds": 86400, "unique": bytes(16), **changed})
+    write_sif(
+        path,
+        stored(path, b"squashfs bytes"),
+        "x86_64",
+        lambda _: parts,
+        **{"seconds": 86400, "unique": bytes(16), **changed},
+    )
     return path
 
 
@@ -125,10 +138,10 @@ def _only(part: SifObject, _system: str) -> list[SifObject]:
 def test_the_hashes_of_what_is_written_are_those_of_the_file(tmp_path: Path) -> None:
     """More than one block, and an object that holds the hash of the file system."""
     path = tmp_path / "large.sif"
-    path.write_bytes(bytes(DATA_START_OF_OURS) + os.urandom(9 * 2**20 + 7))
+    system = stored(path, os.urandom(9 * 2**20 + 7))
     metadata = SifObject(METADATA, b'{"data": {"attributes": {"labels": {}}}}', INSPECT_NAME)
     hashes = write_sif(
-        path, "x86_64", lambda system: [metadata, SifObject(METADATA, system.encode(), "x")], 0, bytes(16)
+        path, system, "x86_64", lambda digest: [metadata, SifObject(METADATA, digest.encode(), "x")], 0, bytes(16)
     )
     sif = read_sif(path)
     entry = sif.named("x")
@@ -137,9 +150,17 @@ def test_the_hashes_of_what_is_written_are_those_of_the_file(tmp_path: Path) -> 
 
 def test_an_object_whose_size_depends_on_the_hash_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.sif"
-    path.write_bytes(bytes(DATA_START_OF_OURS) + b"squashfs bytes")
+    system = stored(path, b"squashfs bytes")
     with pytest.raises(ValueError, match="sizes of a SIF's objects"):
-        write_sif(path, "x86_64", lambda system: [SifObject(METADATA, system.strip("0").encode())], 0, bytes(16))
+        write_sif(
+            path, system, "x86_64", lambda digest: [SifObject(METADATA, digest.strip("0").encode())], 0, bytes(16)
+        )
+
+
+def test_a_file_system_that_ends_early_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.sif"
+    with pytest.raises(SifError, match="ended early"):
+        write_sif(path, replace(stored(path, b"squashfs"), size=9), "x86_64", lambda _: [], 0, bytes(16))
 
 
 def test_what_is_written_reads_back_and_is_the_same_each_time(tmp_path: Path) -> None:
@@ -196,14 +217,12 @@ def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, e
             change(tree)
         if expected != "/a: its date is ":
             os.utime(tree / "a", (86400, 86400))
-        image = tmp_path / f"{name}.sif"
-        image.write_bytes(bytes(DATA_START_OF_OURS))
-        offset = ("-offset", str(DATA_START_OF_OURS))
-        argv: list[str | Path] = ["mksquashfs", tree, image, "-all-root", "-no-progress", *offset, "-noappend"]
+        image, squashfs = (tmp_path / f"{name}.{kind}" for kind in ("sif", "squashfs"))
+        argv: list[str | Path] = ["mksquashfs", tree, squashfs, "-all-root", "-no-progress", "-noappend"]
         subprocess.run(argv, check=True, capture_output=True)
         metadata = json.dumps({"data": {"attributes": {"labels": {}}}}).encode()
         part = SifObject(METADATA, metadata, INSPECT_NAME)
-        write_sif(image, "x86_64", partial(_only, part), 0, bytes(16))
+        write_sif(image, Section(squashfs, 0, squashfs.stat().st_size), "x86_64", partial(_only, part), 0, bytes(16))
         images.append(image)
     first, second = images
     assert str(difference(first, second, TIME_LIMIT)).startswith(expected)

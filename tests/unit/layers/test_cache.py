@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sifmark.core.errors import SifmarkError
+from sifmark.core.files import sha256_files
 from sifmark.layers.cache import BASES, Entry, in_use
 from sifmark.layers.eviction import rate, trim
 
@@ -122,6 +123,27 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     entry.ensure()
     trim(tmp_path, limit=None)
     assert entry.seal() is not None
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_an_error_on_a_damaged_entry_is_forgotten_once_it_is_made_again(tmp_path: Path, damaged: bool) -> None:
+    make = Maker()
+    entry = Entry(tmp_path, BASES, "key", make)
+    entry.ensure()
+    if damaged:
+        spoil(entry, "byte")
+
+    def consume(content: Path) -> tuple[str, dict[str, str]]:
+        if make.calls == 1:
+            raise ValueError("what is read makes no sense")
+        return "made", sha256_files({"a": content / "a", "sub/b": content / "sub" / "b"})
+
+    if damaged:
+        assert entry.read(consume) == "made"
+    else:
+        with pytest.raises(ValueError, match="makes no sense"):
+            entry.read(consume)
+    assert make.calls == 1 + damaged
 
 
 @pytest.mark.parametrize("shared", ["cache", "entries", "elsewhere"])
