@@ -1,4 +1,4 @@
-"""Every workload against a plain loop, in each of its tasks. README.md has more."""
+"""Every workload against a plain loop, or another commit, in each of its tasks. README.md has more."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ from sifmark.core.paths import CHECKOUT
 from sifmark.recipes.names import cards
 
 PLAIN = CHECKOUT / "benchmarks" / "plain.py"
-MAIN = CHECKOUT / "entrypoints" / "main.py"
+MAIN = Path("entrypoints", "main.py")  # below a checkout
 TASKS = ("training", "inference", "sampling")
 
 
@@ -32,12 +32,14 @@ def plain(python: Path, workload: str, task: str, options: argparse.Namespace, b
     return {"image": answer["seconds"] / answer["steps"] / batch_size}
 
 
-def ours(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
+def ours(
+    python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int, checkout: Path = CHECKOUT
+) -> Times:
     """Return the seconds per image in ours, from the result."""
     words = ["--task", task, "--precision", options.precision, "--batch-size", str(batch_size), "--warmup-steps", "4"]
     words += ["--duration", str(options.seconds), "--threads", str(options.threads), "--skip-numerics"]
     words += ["--compile"] if options.compile else []
-    result = json.loads(spend([python, "-s", "-B", MAIN, workload, *words, "--meter", "none"]).output)
+    result = json.loads(spend([python, "-s", "-B", checkout / MAIN, workload, *words, "--meter", "none"]).output)
     return {"image": 1 / result["metrics"]["throughput"]["value"]}
 
 
@@ -49,6 +51,7 @@ def _options() -> argparse.Namespace:
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--compile", action="store_true", help="both sides by torch.compile")
     add("--batch-size", type=positive, metavar="N", help="default: the workload's on a CPU")
+    add("--before", type=Path, metavar="FOLDER", help="a checkout of another commit in place of the plain loop")
     add("--seconds", type=positive, default=10, metavar="N", help="of each timed window; default 10")
     add("--threads", type=positive, default=len(os.sched_getaffinity(0)), metavar="N", help="default: all processors")
     default = CHECKOUT / ".venvs" / "torch_new" / "bin" / "python"
@@ -57,25 +60,29 @@ def _options() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure workload by workload; the ratio is plain time over ours, so above 1 ours is faster."""
+    """Measure workload by workload; the ratio is the other side's time over ours, so above 1 ours is faster."""
     options = _options()
     require_folder(options.json)
     rows: dict[str, dict[str, Any]] = {}
     output(f"{'workload':<28}{'task':<11}{'batch':>5}{'median':>9}   interval of the median")
-    for name, task, size in _chosen(options):
-        status(f"{name}, {task}")
-        sides = {side.__name__: partial(side, options.python, name, task, options, size) for side in (ours, plain)}
+    for workload, task, size in _chosen(options):
+        status(f"{workload}, {task}")
+        other = partial(ours, checkout=options.before) if options.before else plain
+        sides = {
+            name: partial(side, options.python, workload, task, options, size)
+            for name, side in (("ours", ours), ("other", other))
+        }
         row: dict[str, Any] = {"batch_size": size}
         try:
             rounds = measure(options.pairs, sides)
-            (summary,) = compare(rounds, "ours")["plain"].values()
+            (summary,) = compare(rounds, "ours")["other"].values()
             row.update(rounds=rounds, ratio=asdict(summary))
             cells = f"{summary.median:>9.3f}   {_interval(summary)}"
         except SifmarkError as error:  # too large for this machine, or nothing to compare with
             row.update(ratio=None, reason=error.cause)
             cells = f"{'none':>9}   {error.cause.splitlines()[0]}"
-        output(f"{name:<28}{task:<11}{size:>5}{cells}")
-        rows[f"{name} {task}"] = row
+        output(f"{workload:<28}{task:<11}{size:>5}{cells}")
+        rows[f"{workload} {task}"] = row
         if options.json:
             write_json(options.json, _document(options, rows))
     output(f"geometric mean of {len(_ratios(rows))}: {_mean(rows)}")
@@ -98,6 +105,7 @@ def _document(options: argparse.Namespace, rows: dict[str, dict[str, Any]]) -> d
     about = {
         "precision": options.precision,
         "compile": options.compile,
+        "before": options.before and str(options.before),
         "threads": options.threads,
         "seconds": options.seconds,
     }

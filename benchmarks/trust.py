@@ -17,7 +17,7 @@ from sifmark.core.process import run
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.append import append_in_place
 from sifmark.engines.apptainer.build import assemble_sif
-from sifmark.engines.apptainer.sif import Section, read_sif
+from sifmark.engines.apptainer.sif import Extent, read_sif
 from sifmark.recipes.plan import make_plan
 
 RECIPE = "cpu"
@@ -41,7 +41,7 @@ def make_image(folder: Path) -> tuple[Path, Path]:
     append_in_place(filler, squashfs, None, time_limit=600)
     plan = make_plan(RECIPE, load_settings())
     sboms = sbom.draft_documents(plan, [Package("pypi", "none", "0")])
-    system = Section(squashfs, 0, squashfs.stat().st_size)
+    system = Extent(squashfs, 0, squashfs.stat().st_size)
     assemble_sif(plan, system, large, sif.attributes(), sboms, builder="https://builder.example/")
     shutil.rmtree(filler)
     squashfs.unlink()

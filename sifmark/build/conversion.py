@@ -19,7 +19,7 @@ from sifmark.core.settings import Settings, with_options
 from sifmark.engines import BuiltImage
 from sifmark.engines.apptainer.build import assemble_sif, build_definition
 from sifmark.engines.apptainer.engine import Apptainer, written_image
-from sifmark.engines.apptainer.sif import Fingerprints, Section, read_sif
+from sifmark.engines.apptainer.sif import Extent, Fingerprints, read_sif
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.engines.docker.engine import Docker
 from sifmark.engines.docker.inspection import DockerInspection
@@ -97,7 +97,7 @@ def _convert(plan: Plan, definition: Path, draft: Path, log: Path, settings: Set
     created = base_creation_time(plan.base, settings.sources)
     build_definition(plan, created, definition, path, log, settings, progress.detail)
     converted = read_sif(path)
-    system = Section(path, converted.system.offset, converted.system.size)
+    system = Extent(path, converted.system.offset, converted.system.size)
     packages = packages_in(path, settings.time_limit, system.start)
     sboms = sbom.draft_documents(plan, packages)
     return assemble_sif(plan, system, draft, converted.attributes(), sboms, settings.builder)

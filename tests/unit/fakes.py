@@ -19,7 +19,7 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine, Forecast, ImageInfo, ImageInspection
 from sifmark.engines.apptainer.build import assemble_sif
-from sifmark.engines.apptainer.sif import Section
+from sifmark.engines.apptainer.sif import Extent
 from sifmark.engines.binds import Bind
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
 from sifmark.recipes.names import names_of, workloads_of
@@ -248,7 +248,7 @@ def write_image(path: Path, recipe: str, settings: Settings) -> Plan:
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = path.with_suffix(".stored")
     stored.write_bytes(b"a file system")
-    system = Section(stored, 0, stored.stat().st_size)
+    system = Extent(stored, 0, stored.stat().st_size)
     attributes = {"labels": plan.labels(), "deffile": "x"}
     assemble_sif(plan, system, path, attributes, sbom.draft_documents(plan, [PACKAGE]), settings.builder)
     stored.unlink()

@@ -13,7 +13,7 @@ from sifmark.recipes.plan import Plan
 
 # Bytes a second that the making of each stage managed on 2 cores; used until the cache has a history of its own.
 _RATES = {BASES: 15e6, LAYERS: 30e6, BASES_WITH_WHEELS: 100e6}
-_FINISHING_RATE = 150e6  # bytes a second: copy, append the code, wrap, hash
+_FINISHING_RATE = 150e6  # bytes a second: read, check, hash, write
 
 
 def forecast_build(plan: Plan, settings: Settings) -> Forecast:

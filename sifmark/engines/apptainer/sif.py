@@ -224,7 +224,7 @@ class FileSystem(Protocol):
 
 
 @dataclass(frozen=True)
-class Section:
+class Extent:
     """A file system that is `size` bytes of a file, from byte `start` on."""
 
     path: Path

@@ -19,7 +19,7 @@ from sifmark.engines.apptainer.sif import (
     INSPECT_NAME,
     METADATA,
     PARTITION,
-    Section,
+    Extent,
     SifError,
     SifObject,
     fingerprints,
@@ -110,11 +110,11 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert caught.value.code == "not-a-sif"
 
 
-def stored(path: Path, content: bytes) -> Section:
+def stored(path: Path, content: bytes) -> Extent:
     """Store a file system beside an image, not at the start of its file."""
     beside = path.with_suffix(".stored")
     beside.write_bytes(b"before" + content)
-    return Section(beside, len(b"before"), len(content))
+    return Extent(beside, len(b"before"), len(content))
 
 
 def written(path: Path, **changed) -> Path:
@@ -222,7 +222,7 @@ def test_a_difference_is_followed_into_the_file_system(tmp_path: Path, change, e
         subprocess.run(argv, check=True, capture_output=True)
         metadata = json.dumps({"data": {"attributes": {"labels": {}}}}).encode()
         part = SifObject(METADATA, metadata, INSPECT_NAME)
-        write_sif(image, Section(squashfs, 0, squashfs.stat().st_size), "x86_64", partial(_only, part), 0, bytes(16))
+        write_sif(image, Extent(squashfs, 0, squashfs.stat().st_size), "x86_64", partial(_only, part), 0, bytes(16))
         images.append(image)
     first, second = images
     assert str(difference(first, second, TIME_LIMIT)).startswith(expected)
