@@ -11,7 +11,7 @@ from sifmark.core import paths
 from sifmark.core.console import markdown_lines
 from sifmark.dev.schema_pages import prose
 from sifmark.recipes.names import cards, workloads_of
-from sifmark.recipes.recipe import Recipe, load_recipe, recipe_names
+from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe, recipe_names
 
 _table = partial(markdown_lines, trusted=True)
 
@@ -193,7 +193,8 @@ def recipes_page() -> str:
         *_table([header]),
         *_rows(_recipe_row(load_recipe(name)) for name in recipe_names()),
         "",
-        "A platform in parentheses is not pinned yet: its recipe renders, but builds only on a test base.",
+        "A platform in parentheses lacks the digest of its base or a lock of its wheels: its recipe renders, but "
+        "builds at the most on a test base.",
         "",
         "Next: [Workloads](workloads.md)",
     ]
@@ -330,7 +331,10 @@ def _option(option: dict[str, Any]) -> list[str]:
 
 def _recipe_row(recipe: Recipe) -> list[str]:
     base = recipe.base
-    platforms = [name if digest != "unresolved" else f"({name})" for name, digest in base.digests.items()]
+    platforms = []
+    for platform, digest in base.digests.items():
+        buildable = digest != UNRESOLVED and recipe.lock(Target(base.python, platform)).is_file()
+        platforms.append(platform if buildable else f"({platform})")
     driver = f"{recipe.driver.name} {recipe.driver.minimum}" if recipe.driver else "-"
     allowed = "yes" if base.redistributable else "no"
     names = [f"`{recipe.name}`", recipe.title, recipe.framework, f"`{base.reference}`"]

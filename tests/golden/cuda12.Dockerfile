@@ -1,11 +1,11 @@
 # docker build -f FILE '<context>'
-FROM nvcr.io/nvidia/pytorch:24.06-py3
+FROM nvcr.io/nvidia/pytorch@sha256:60cc7c9cf24b423c28f621287779ebe5e52cd39cfd284df04983df52566c1e39
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
 LABEL org.label-schema.build-date="<date>" \
-    org.opencontainers.image.base.digest="unresolved" \
-    org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:24.06-py3" \
+    org.opencontainers.image.base.digest="sha256:60cc7c9cf24b423c28f621287779ebe5e52cd39cfd284df04983df52566c1e39" \
+    org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:24.08-py3" \
     org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="NVIDIA GPU with CUDA 12, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
@@ -21,7 +21,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.docker-flags="--gpus=all" \
     org.sifmark.driver="NVIDIA 525" \
     org.sifmark.framework="pytorch" \
-    org.sifmark.framework-version="2.4.0a0" \
+    org.sifmark.framework-version="2.5.0a0" \
     org.sifmark.lock="sha256:121d1acd2f5dba32d045d05a6b66baffb097a5ff8486f6e7b7b29bd917a2be53" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.10" \

@@ -1,10 +1,10 @@
 # docker build -f FILE '<context>'
-FROM docker.io/rocm/tensorflow:rocm7.2.4-py3.12-tf2.20-dev
+FROM docker.io/rocm/tensorflow@sha256:3ed1ade56a3eb3645082933e293ade4c804adb92a206bea85e277b13a6edc5c2
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
 LABEL org.label-schema.build-date="<date>" \
-    org.opencontainers.image.base.digest="unresolved" \
+    org.opencontainers.image.base.digest="sha256:3ed1ade56a3eb3645082933e293ade4c804adb92a206bea85e277b13a6edc5c2" \
     org.opencontainers.image.base.name="docker.io/rocm/tensorflow:rocm7.2.4-py3.12-tf2.20-dev" \
     org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="AMD GPU, TensorFlow" \

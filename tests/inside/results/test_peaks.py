@@ -90,3 +90,26 @@ def test_a_name_that_only_begins_alike_is_another_device(name, more):
 def test_what_nobody_cites_is_unknown_and_named(name, granularity, precision):
     peak = peaks.of_device(device(name, granularity), precision)
     assert peak == (None, None, f"no cited peak for {name} ({granularity}) in {precision}")
+
+
+# What drivers report: memory clock in MHz, width of the memory in bits, and the bytes of the last cache.
+REPORTED = [
+    ("Tesla T4", 5001, 256, 4194304),
+    ("Quadro RTX 6000", 7001, 384, 6291456),
+    ("Tesla V100-SXM2-32GB", 877, 4096, 6291456),
+    ("NVIDIA A100-PCIE-40GB", 1215, 5120, 41943040),
+    ("NVIDIA A100-SXM4-40GB", 1215, 5120, 41943040),
+    ("NVIDIA A100 80GB PCIe", 1512, 5120, 41943040),
+    ("NVIDIA A100-SXM4-80GB", 1593, 5120, 41943040),
+    ("NVIDIA H100 PCIe", 1593, 5120, 52428800),
+    ("NVIDIA H100 80GB HBM3", 2619, 5120, 52428800),
+    ("NVIDIA GH200 480GB", 2619, 6144, 62914560),
+]
+
+
+@pytest.mark.parametrize(("name", "megahertz", "bits", "cache"), REPORTED)
+def test_a_memory_is_what_drivers_report(name, megahertz, bits, cache):
+    cited = peaks.memory(device(name))
+    # two transfers a clock
+    assert cited.bandwidth == pytest.approx(2 * megahertz * 1e6 * bits / 8, rel=0.005)
+    assert cited.cache == cache

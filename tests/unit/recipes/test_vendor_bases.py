@@ -37,7 +37,7 @@ def test_a_digest_says_how_it_was_seen(name: str, platform: str, pin: dict[str, 
         assert pin["seen"].startswith(("second-hand: ", "the registry, on "))
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda_tf", "rocm", "rocm7", "xpu_upstream"])
+@pytest.mark.parametrize("name", ["cuda", "cuda12", "cuda_tf", "rocm", "rocm7", "rocm_tf", "xpu_upstream"])
 def test_what_is_pinned_plans_on_the_vendor_s_base(name: str, site: Settings) -> None:
     plan = make_plan(name, replace(site, bases="pinned"))
     plan.require_resolved()
@@ -45,7 +45,7 @@ def test_what_is_pinned_plans_on_the_vendor_s_base(name: str, site: Settings) ->
     assert plan.lock_hash and plan.labels()
 
 
-@pytest.mark.parametrize("name", ["cuda12", "rocm_tf", "xpu"])
+@pytest.mark.parametrize("name", ["xpu", "ipu_tf", "ipu_sdk32"])
 def test_what_nobody_has_seen_is_refused_with_the_way_to_pin_it(name: str) -> None:
     with pytest.raises(UnbuildableError) as caught:
         make_plan(name, load_settings(bases="pinned")).require_resolved()
