@@ -140,7 +140,7 @@ def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
     for path, line in {
         "contract/upward.py": "def late():\n    from entrypoints.runs import series\n",
         "data/images/sideways.py": "if TYPE_CHECKING:\n    from entrypoints.data.sequences.tokens import Tokens\n",
-        "results/quantiles.py": "\nfrom entrypoints.results import metrics\n",
+        "results/quantiles.py": "\nfrom entrypoints.results import steadiness\n",
         "elsewhere/alone.py": "import json\n",
     }.items():
         (tmp_path / "entrypoints" / path).parent.mkdir(exist_ok=True)
@@ -152,5 +152,5 @@ def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
         "entrypoints.contract.upward imports entrypoints.runs.series: upward, from contract to runs",
         "entrypoints.data.images.sideways imports entrypoints.data.sequences.tokens: "
         "sideways, from data.images to data.sequences",
-        "cycle: entrypoints.results.metrics -> entrypoints.results.quantiles -> entrypoints.results.metrics",
+        "cycle: entrypoints.results.quantiles -> entrypoints.results.steadiness -> entrypoints.results.quantiles",
     ]

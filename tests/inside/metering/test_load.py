@@ -17,8 +17,9 @@ from entrypoints.metering.meters import amd, intel, nvml
 from entrypoints.metering.sampling import Recording, StateSampler
 from entrypoints.metering.selection import open_meter
 from entrypoints.metering.states import RECEIVED, StateRecording
-from entrypoints.results import metrics, power
+from entrypoints.results import power
 from entrypoints.results.measurement import fold
+from entrypoints.results.metrics import devices
 
 GIB = 2**30
 
@@ -143,23 +144,23 @@ def test_a_result_says_what_limited_each_device_and_what_crossed_its_bus():
     assert first["limited"] == {"value": pytest.approx(2.0), "unit": "s"}
     assert first["received"] == {"value": pytest.approx(8e9 / 2**20), "unit": "MiB"}
     assert [limit["kind"] for limit in second["limits"]] == ["other"] and second["limited"]["value"] == 0.0
-    assert metrics.throttled_fraction(run).value == pytest.approx(0.25)
-    assert metrics.core_clock(run) == (1500.0, "MHz", None)
+    assert devices.throttled_fraction(run).value == pytest.approx(0.25)
+    assert devices.core_clock(run) == (1500.0, "MHz", None)
 
 
 def test_traffic_that_the_framework_does_not_count_is_that_of_the_buses():
     steady = lambda at: State(received=at * 2.0**20, sent=at * 2.0**21)  # noqa: E731
-    assert metrics.host_device_traffic(run_of(steady, steady)).value == pytest.approx(2 * 18 * 3, rel=1e-6)
+    assert devices.host_device_traffic(run_of(steady, steady)).value == pytest.approx(2 * 18 * 3, rel=1e-6)
     silent = Watched(Clock(), steady).facts._replace(traffic_method=None, why_no_traffic="the driver is too old")
-    reason = metrics.host_device_traffic(run_of(lambda at: State(clock=1.0), facts=silent)).reason
+    reason = devices.host_device_traffic(run_of(lambda at: State(clock=1.0), facts=silent)).reason
     assert reason == "PyTorch does not count transfers; the driver is too old"
 
 
 def test_without_a_sample_in_the_window_the_reason_is_given():
     run = run_of(lambda at: None if 5 < at < 15 else State(clock=1.0))
-    assert "no state of the device was read" in str(metrics.core_clock(run).reason)
-    assert "the bus is gone" in str(metrics.throttled_fraction(run).reason)
-    assert metrics.core_clock(fold([], "images", "training")).reason == metrics.NOT_WATCHED
+    assert "no state of the device was read" in str(devices.core_clock(run).reason)
+    assert "the bus is gone" in str(devices.throttled_fraction(run).reason)
+    assert devices.core_clock(fold([], "images", "training")).reason == devices.NOT_WATCHED
 
 
 def test_nvml_counts_what_limits_clocks_in_seconds(gpus):  # noqa: F811
