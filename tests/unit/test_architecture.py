@@ -35,8 +35,8 @@ VENDORS = {
     "popdist": ("devices/pytorch/strategies/instances.py",),
     "deepspeed": ("devices/pytorch/strategies/zero.py",),
     "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),
-    "pynvml": ("metering/meters/nvml.py",),
-    "amdsmi": ("metering/meters/amd.py",),
+    "pynvml": ("metering/nvidia/library.py",),
+    "amdsmi": ("metering/amd/libraries.py",),
     "gcipuinfo": ("metering/meters/gcipuinfo.py",),
 }
 

@@ -18,7 +18,13 @@ from sifmark.core import paths
 POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "support" / "stand_ins" / "poptorch" / "api.json").read_text())
 SDKS = tuple(POPTORCH["torch"])
 IPU, STAGES = "devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"
-NVML, AMD = "metering/meters/nvml.py", "metering/meters/amd.py"
+NVML, AMD = "metering/meters/nvml.py", "metering/amd/libraries.py"
+CALLERS = (
+    (NVML, "pynvml"),
+    *((f"metering/nvidia/{name}.py", "pynvml") for name in ("library", "gpus", "bus", "limits", "conditions")),
+    (AMD, "amdsmi"),
+    ("metering/amd/conditions.py", "amdsmi"),
+)
 # What holds an object of PopTorch's in our module, by the expression there.
 OBJECTS = {
     "options": "poptorch.Options",
@@ -173,7 +179,7 @@ def test_poptorch_has_what_we_call(sdk: str, file: str) -> None:
     assert problems(code(file), {"poptorch": "poptorch", **OBJECTS}, poptorch(sdk)) == []
 
 
-@pytest.mark.parametrize(("file", "module"), [(NVML, "pynvml"), (AMD, "amdsmi")])
+@pytest.mark.parametrize(("file", "module"), CALLERS)
 def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
     assert problems(code(file), {module: module}, package(module)) == []
 
