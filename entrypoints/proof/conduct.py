@@ -15,8 +15,8 @@ from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.statuses import UsageError
-from entrypoints.planning import configuration
 from entrypoints.planning.arguments import Options
+from entrypoints.planning.resolve import framework_and_device, resolve
 from entrypoints.proof import correctness, experiments, page
 from entrypoints.proof.experiments import Experiment
 from entrypoints.proof.finding import FAILED, NOT_RUN, Finding
@@ -66,7 +66,7 @@ class Proof:
 
     def run(self) -> Sequence[Finding]:
         """Make every experiment that there is time for, and return what they showed."""
-        _, device = configuration.framework_and_device(self.options, self.built)
+        _, device = framework_and_device(self.options, self.built)
         focus = experiments.focus_of(device, self.cards if self.options.workload else self.all_cards)
         if not self.attempt(experiments.first(focus, device)):
             self.finish()
@@ -140,7 +140,7 @@ class Proof:
             return
         status(f"proof: correctness of {subject}, {self.left() / 60:.1f} minutes left")
         options = self.options._replace(workload=card.name, task=card.tasks[0], precision=precision, output=None)
-        findings, measured = correctness.examine(card, configuration.resolve(options, card, self.built), self.orders)
+        findings, measured = correctness.examine(card, resolve(options, card, self.built), self.orders)
         subjects = {finding.subject for finding in self.findings if finding.claim == correctness.CLAIM}
         self.measured.setdefault(card.name, {}).update(measured)
         self.add([finding for finding in findings if finding.subject not in subjects])

@@ -25,7 +25,7 @@ from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu, ipu  # noqa: E402
 from entrypoints.devices.pytorch.strategies import ipu_stages  # noqa: E402
 from entrypoints.planning import arguments  # noqa: E402
-from entrypoints.planning.configuration import resolve  # noqa: E402
+from entrypoints.planning.resolve import resolve  # noqa: E402
 from entrypoints.worker import memory_estimate  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 

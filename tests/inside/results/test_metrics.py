@@ -13,7 +13,7 @@ from entrypoints.contract.messages import Data, Ended, Generated, Message, Phase
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.results import result
 from entrypoints.results.measurement import fold
 from entrypoints.results.metrics import compute, devices, energy, generation, throughput, tokens, training

@@ -16,7 +16,7 @@ from test_metrics import NOTHING, RUN
 from entrypoints.contract import cards
 from entrypoints.metering.meters import rapl
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.results import numerics, result
 from entrypoints.results.metrics.by_workload import (
     OF_CHAINS,

@@ -18,7 +18,7 @@ from entrypoints.contract.messages import Message, Phase, Step
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.contract.storage import BYTES
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.results import peaks, roofline
 from entrypoints.results.measurement import fold
 from entrypoints.results.metrics import compute

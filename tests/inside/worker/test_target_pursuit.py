@@ -13,7 +13,7 @@ from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Quality, Target, reached
 from entrypoints.planning import arguments
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.results import result
 from entrypoints.results.measurement import EVALUATED, fold
 from entrypoints.results.metrics import energy, throughput, training
