@@ -31,7 +31,11 @@ HAVE_CODE = {
 }
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
-    "poptorch": ("devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"),
+    "poptorch": (
+        "devices/pytorch/ipu.py",
+        *(f"devices/pytorch/graphcore/{name}.py" for name in ("steps", "options", "optimizer", "errors")),
+        "devices/pytorch/strategies/ipu_stages.py",
+    ),
     "popdist": ("devices/pytorch/strategies/instances.py",),
     "deepspeed": ("devices/pytorch/strategies/zero.py",),
     "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),

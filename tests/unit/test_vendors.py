@@ -17,7 +17,11 @@ from sifmark.core import paths
 
 POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "support" / "stand_ins" / "poptorch" / "api.json").read_text())
 SDKS = tuple(POPTORCH["torch"])
-IPU, STAGES = "devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"
+OF_POPTORCH = (
+    "devices/pytorch/ipu.py",
+    *(f"devices/pytorch/graphcore/{name}.py" for name in ("steps", "options", "optimizer", "errors")),
+    "devices/pytorch/strategies/ipu_stages.py",
+)
 NVML, AMD = "metering/meters/nvml.py", "metering/amd/libraries.py"
 CALLERS = (
     (NVML, "pynvml"),
@@ -173,7 +177,7 @@ def code(file: str) -> str:
     return (paths.ENTRYPOINTS / file).read_text()
 
 
-@pytest.mark.parametrize("file", [IPU, STAGES])
+@pytest.mark.parametrize("file", OF_POPTORCH)
 @pytest.mark.parametrize("sdk", SDKS)
 def test_poptorch_has_what_we_call(sdk: str, file: str) -> None:
     assert problems(code(file), {"poptorch": "poptorch", **OBJECTS}, poptorch(sdk)) == []
@@ -202,7 +206,7 @@ def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
     ],
 )
 def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, said: str | None) -> None:
-    (source,) = (source for source in map(code, (IPU, STAGES)) if old in source)
+    (source,) = (source for source in map(code, OF_POPTORCH) if old in source)
     roots = {"poptorch": "poptorch", **OBJECTS}
     texts = problems(source.replace(old, new), roots, poptorch("3.3"))
     assert ([said in text for text in texts] == [True]) if said else texts == []
