@@ -20,6 +20,7 @@ from entrypoints.planning.resolve import framework_and_device, resolve
 from entrypoints.proof import correctness, experiments, page
 from entrypoints.proof.experiments import Experiment
 from entrypoints.proof.finding import FAILED, NOT_RUN, Finding
+from entrypoints.proof.names import DOCTOR, LOGS, PAGE, PROOF, RESULTS
 from entrypoints.results.result import timestamp
 from entrypoints.runs.output import draft_file, indented_text
 from entrypoints.runs.supervise import MAIN, TICK, Orders
@@ -29,8 +30,6 @@ MINUTES = 20.0
 LEAST = 5.0  # seconds that are left for an experiment to be begun
 SHARE, LONG_ENOUGH = 0.25, 60.0  # of what is left, and seconds: for one run
 NO_TIME = "there was no time left"
-RESULTS, LOGS = "results", "logs"  # folders
-DOCTOR = "doctor.json"  # checks of the host, which `sifmark device.prove` has made before
 Json = Dict[str, Any]
 
 
@@ -181,8 +180,8 @@ class Proof:
         """Write proof.json and proof.html."""
         self.document["findings"] = [finding.as_json() for finding in self.findings]
         for name, data in (
-            ("proof.json", indented_text(self.document)),
-            ("proof.html", page.render(self.document).encode()),
+            (PROOF, indented_text(self.document)),
+            (PAGE, page.render(self.document).encode()),
         ):
             with draft_file(self.folder, data) as draft:
                 draft.replace(self.folder / name)
@@ -191,7 +190,7 @@ class Proof:
 def _folder(output: str | None) -> Path:
     """Return the folder of a proof, made with those inside it. Raises UsageError if it has a proof already."""
     folder = Path(output or "proof")
-    if (folder / "proof.json").exists():
+    if (folder / PROOF).exists():
         raise UsageError(f"--output {folder}: it has a proof already. Name a new folder")
     try:
         for inside in (RESULTS, LOGS):
