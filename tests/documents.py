@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from jsonschema.validators import extend
 
 from entrypoints.contract.statuses import STATUSES
-from entrypoints.results.result import impossible_metrics
+from entrypoints.results.metrics.by_workload import impossible_metrics
 from entrypoints.rules.correctness import SKIPPED
 from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core import paths

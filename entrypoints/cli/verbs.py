@@ -14,8 +14,10 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.statuses import UNPROVEN_EXIT, UsageError
 from entrypoints.devices import selection
-from entrypoints.planning import configuration, plan
+from entrypoints.planning import plan
 from entrypoints.planning.arguments import Options
+from entrypoints.planning.configuration import Configuration
+from entrypoints.planning.resolve import resolve
 from entrypoints.results.outcome import Outcome
 from entrypoints.runs.launch import LOCAL_REPLICAS, POPRUN, Launch, launch_of
 from entrypoints.system import image
@@ -34,7 +36,7 @@ def run(options: Options) -> int:
     return Series(runs, built, options, shared_launch(options, [run for _, each in runs for run in each])).run()
 
 
-def in_instances(runs: Sequence[configuration.Configuration]) -> list[configuration.Configuration]:
+def in_instances(runs: Sequence[Configuration]) -> list[Configuration]:
     """Return the runs, those with several replicas of IPUs with the instances that poprun has started.
 
     Raises UsageError for what instances cannot do.
@@ -65,7 +67,7 @@ def _launch() -> Launch | None:
         raise UsageError(f"{error}: start this by a launcher, or without its variables") from None
 
 
-def shared_launch(options: Options, runs: Sequence[configuration.Configuration]) -> Launch | None:
+def shared_launch(options: Options, runs: Sequence[Configuration]) -> Launch | None:
     """Return the launch whose tasks share the ranks of the runs; None if this process starts all of them.
 
     Raises UsageError if the launch cannot share them equally.
@@ -95,7 +97,7 @@ def _require_no_rendezvous(options: Options, why: str) -> None:
 
 def possible_plans(
     options: Options, meant: Sequence[Card], built: Mapping[str, Any] | None
-) -> list[tuple[Card, list[configuration.Configuration]]]:
+) -> list[tuple[Card, list[Configuration]]]:
     """Return the runs of each workload that can take the options, and say which ones cannot.
 
     Raises UsageError if none can.
@@ -109,9 +111,7 @@ def possible_plans(
     return [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
 
 
-def plans(
-    options: Options, card: Card, built: Mapping[str, Any] | None
-) -> list[configuration.Configuration] | UsageError:
+def plans(options: Options, card: Card, built: Mapping[str, Any] | None) -> list[Configuration] | UsageError:
     """Return the runs of a workload, or why it cannot take the options."""
     try:
         return plan.plan(options, card, built)
@@ -137,7 +137,7 @@ def check(options: Options) -> int:
     meant = [card for card in meant if MICROBENCHMARK not in card.tasks]
     outcomes: dict[tuple[str, str], Outcome] = {}
     for card in meant:
-        resolved = configuration.resolve(options, card, built)
+        resolved = resolve(options, card, built)
         probed = (reference.probed_problem(card), resolved.precision)
         if probed not in outcomes:
             outcomes[probed] = numerics_check.check(card, resolved, orders)

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 
 from entrypoints.contract.statuses import RunError
-from entrypoints.metering.meters import nvml
+from entrypoints.metering.nvidia.conditions import why_no_gpu
 
 MODULES = Path("/sys/module")
 
@@ -37,5 +37,5 @@ def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
         access = "may this user read /dev/kfd and /dev/dri/renderD* (groups render and video)?"
         age = f"If so: is {kernel_driver('amdgpu')} within two releases of ROCm {built_for}, which AMD supports?"
         return RunError("no_device", f"{framework}, built for ROCm {built_for}, finds no GPU: {access} {age}")
-    why = nvml.why_no_gpu(built_for) or "is CUDA_VISIBLE_DEVICES empty?"
+    why = why_no_gpu(built_for) or "is CUDA_VISIBLE_DEVICES empty?"
     return RunError("no_device", f"{framework}, built for CUDA {built_for}, finds no GPU: {why}")

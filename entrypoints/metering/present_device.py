@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from entrypoints.metering.meter import MeterError
-from entrypoints.metering.meters import nvml
+from entrypoints.metering.nvidia.conditions import properties
 from entrypoints.system.facts import MIB
 
 DRM = Path("/sys/class/drm")
@@ -26,7 +26,7 @@ def find(kind: str) -> PresentDevice:
     """Return the first device of a kind that CUDA may use, or the one with the least memory that the kernel lists."""
     if kind == "cuda":
         try:
-            return PresentDevice(*nvml.properties())
+            return PresentDevice(*properties())
         except MeterError:  # no GPU of NVIDIA, or several that cannot be distinguished
             pass
     return PresentDevice(memory_mib=_least_memory(MEMORY_FILES.get(kind)))

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 from array import array
-from typing import Callable, Iterator, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Iterator, NamedTuple, Sequence, TypeVar
 
 from entrypoints.metering.meter import Meter, MeterFacts, Watched
 from entrypoints.metering.states import Quantity, StateRecording, quantities
@@ -42,7 +42,7 @@ class Recording(NamedTuple):
 
 
 class Periodic:
-    """Takes samples at deadlines `period` apart, counted from the first: a late one does not delay the next.
+    """Takes samples of a meter at deadlines `period` apart, counted from the first: a late one does not delay the next.
 
     `clock` and `wait` (seconds to wait; returns whether to stop) are replaced only by tests.
     """
@@ -51,16 +51,22 @@ class Periodic:
 
     def __init__(
         self,
+        meter: Any,
         period: float,
         clock: Callable[[], float] = time.monotonic,
         wait: Callable[[float], bool] | None = None,
     ) -> None:
-        self.period, self.clock = period, clock
+        self.meter, self.period, self.clock = meter, period, clock
         self.going = threading.Lock()  # held until sampling is to stop: an Event takes twice as long to wake up
         self.going.acquire()
         self.wait = wait or (lambda seconds: self.going.acquire(timeout=seconds))
         self.times = array("d")  # s of the monotonic clock, rising
         self.failures, self.last_failure = 0, ""
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make room for what is read."""
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -104,18 +110,13 @@ class Periodic:
 class Sampler(Periodic):
     """Reads power and energy of a meter."""
 
-    def __init__(
-        self,
-        meter: Meter,
-        period: float,
-        clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], bool] | None = None,
-    ) -> None:
-        super().__init__(period, clock, wait)
-        self.meter = meter
-        devices = range(len(meter.facts.devices))
-        self.watts = [array("d") for _ in devices] if meter.facts.has_power else []
-        self.joules = [array("d") for _ in devices] if meter.facts.has_counter else []
+    meter: Meter
+
+    def prepare(self) -> None:
+        """Make room for the values of each device."""
+        facts = self.meter.facts
+        self.watts = [array("d") for _ in facts.devices] if facts.has_power else []
+        self.joules = [array("d") for _ in facts.devices] if facts.has_counter else []
         self.in_use: Sequence[tuple[int, bool]] = ()
         self.idle_until: float | None = None
 
@@ -153,17 +154,11 @@ class StateSampler(Periodic):
     """Reads the states of the devices, in a separate thread: a slow reading must not delay those of energy."""
 
     name = "states"
+    meter: Watched
 
-    def __init__(
-        self,
-        meter: Watched,
-        period: float,
-        clock: Callable[[], float] = time.monotonic,
-        wait: Callable[[float], bool] | None = None,
-    ) -> None:
-        super().__init__(period, clock, wait)
-        self.meter = meter
-        self.columns: list[dict[Quantity, array[float]]] = [{} for _ in meter.facts.devices]
+    def prepare(self) -> None:
+        """Make room for the states of each device."""
+        self.columns: list[dict[Quantity, array[float]]] = [{} for _ in self.meter.facts.devices]
 
     def sample(self) -> None:
         """Take one reading."""

@@ -9,12 +9,11 @@ from typing import Any
 from entrypoints.contract.choices import MeasuredPeak
 from entrypoints.contract.points import MATMUL
 from entrypoints.contract.statuses import UsageError
-from entrypoints.planning import parallelism
 from entrypoints.planning.arguments import Options
 from entrypoints.system.image import binding_hint
 
 
-def read(options: Options, precision: str, device: str) -> MeasuredPeak | None:
+def read(options: Options, precision: str, device: str, ranks: int) -> MeasuredPeak | None:
     """Return the peak of the result that an option names; None without it.
 
     Raises UsageError if it is no result of matmul in `precision` that completed and was verified.
@@ -22,8 +21,7 @@ def read(options: Options, precision: str, device: str) -> MeasuredPeak | None:
     if options.measured_peak is None:
         return None
     where = f"--measured-peak {options.measured_peak}"
-    if device == "cpu" and parallelism.ranks(options, device) > 1:
-        ranks = parallelism.ranks(options, device)
+    if device == "cpu" and ranks > 1:
         raise UsageError(f"{where}: it is of a whole CPU, which {ranks} ranks share. Leave it out")
     try:
         result = json.loads(Path(options.measured_peak).read_text("utf-8"))

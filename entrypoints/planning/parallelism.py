@@ -14,9 +14,9 @@ from entrypoints.planning.arguments import Options
 SEVERAL_PER_CALL = (("pytorch", "ipu"), ("tensorflow", "cuda"))  # where one call does several updates
 
 
-def ranks(options: Options, device: str) -> int:
-    """Return the processes of a run: one for each part of each replica; IPUs are those of one process."""
-    return 1 if device == "ipu" else options.replicas * options.stages
+def ranks(device: str, replicas: int, stages: int, instances: int = 1) -> int:
+    """Return the processes of a run: one for each stage of each replica, but of IPUs one computes several."""
+    return instances if device == "ipu" else replicas * stages
 
 
 def with_defaults(options: Options, defaults: Mapping[str, Any], framework: str, device: str) -> Options:
@@ -187,7 +187,7 @@ def _require_whole(options: Options, framework: str, device: str) -> None:
         raise UsageError(
             f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
         )
-    divided = max(options.replicas, ranks(options, device)) > 1
+    divided = max(options.replicas, ranks(device, options.replicas, options.stages)) > 1
     if options.find_max_batch and (options.micro_batch_size or several or divided):
         raise UsageError(
             "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size, --replicas or "

@@ -9,7 +9,8 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
 from entrypoints.planning.bracket import MOST_BATCH
-from entrypoints.planning.configuration import Configuration, resolve
+from entrypoints.planning.configuration import Configuration
+from entrypoints.planning.resolve import resolve
 
 
 def plan(options: Options, card: Card, image: Mapping[str, Any] | None) -> list[Configuration]:

@@ -15,11 +15,12 @@ from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.statuses import UsageError
-from entrypoints.planning import configuration
 from entrypoints.planning.arguments import Options
+from entrypoints.planning.resolve import framework_and_device, resolve
 from entrypoints.proof import correctness, experiments, page
 from entrypoints.proof.experiments import Experiment
 from entrypoints.proof.finding import FAILED, NOT_RUN, Finding
+from entrypoints.proof.names import DOCTOR, LOGS, PAGE, PROOF, RESULTS
 from entrypoints.results.result import timestamp
 from entrypoints.runs.output import draft_file, indented_text
 from entrypoints.runs.supervise import MAIN, TICK, Orders
@@ -29,8 +30,6 @@ MINUTES = 20.0
 LEAST = 5.0  # seconds that are left for an experiment to be begun
 SHARE, LONG_ENOUGH = 0.25, 60.0  # of what is left, and seconds: for one run
 NO_TIME = "there was no time left"
-RESULTS, LOGS = "results", "logs"  # folders
-DOCTOR = "doctor.json"  # checks of the host, which `sifmark device.prove` has made before
 Json = Dict[str, Any]
 
 
@@ -66,7 +65,7 @@ class Proof:
 
     def run(self) -> Sequence[Finding]:
         """Make every experiment that there is time for, and return what they showed."""
-        _, device = configuration.framework_and_device(self.options, self.built)
+        _, device = framework_and_device(self.options, self.built)
         focus = experiments.focus_of(device, self.cards if self.options.workload else self.all_cards)
         if not self.attempt(experiments.first(focus, device)):
             self.finish()
@@ -140,7 +139,7 @@ class Proof:
             return
         status(f"proof: correctness of {subject}, {self.left() / 60:.1f} minutes left")
         options = self.options._replace(workload=card.name, task=card.tasks[0], precision=precision, output=None)
-        findings, measured = correctness.examine(card, configuration.resolve(options, card, self.built), self.orders)
+        findings, measured = correctness.examine(card, resolve(options, card, self.built), self.orders)
         subjects = {finding.subject for finding in self.findings if finding.claim == correctness.CLAIM}
         self.measured.setdefault(card.name, {}).update(measured)
         self.add([finding for finding in findings if finding.subject not in subjects])
@@ -181,8 +180,8 @@ class Proof:
         """Write proof.json and proof.html."""
         self.document["findings"] = [finding.as_json() for finding in self.findings]
         for name, data in (
-            ("proof.json", indented_text(self.document)),
-            ("proof.html", page.render(self.document).encode()),
+            (PROOF, indented_text(self.document)),
+            (PAGE, page.render(self.document).encode()),
         ):
             with draft_file(self.folder, data) as draft:
                 draft.replace(self.folder / name)
@@ -191,7 +190,7 @@ class Proof:
 def _folder(output: str | None) -> Path:
     """Return the folder of a proof, made with those inside it. Raises UsageError if it has a proof already."""
     folder = Path(output or "proof")
-    if (folder / "proof.json").exists():
+    if (folder / PROOF).exists():
         raise UsageError(f"--output {folder}: it has a proof already. Name a new folder")
     try:
         for inside in (RESULTS, LOGS):

@@ -10,9 +10,9 @@ from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Ste
 from entrypoints.contract.points import ALL_REDUCE, GIGA, Verified, bus_factor
 from entrypoints.contract.session import DeviceFacts, Usage
 from entrypoints.metering.energy import NOTHING_METERED
-from entrypoints.results import metrics
 from entrypoints.results.json_values import Json, number
-from entrypoints.results.measurement import Measurement
+from entrypoints.results.measurement import NO_STEP, Measurement
+from entrypoints.results.metrics import devices, training
 from entrypoints.results.power import power
 
 T = TypeVar("T")
@@ -66,10 +66,10 @@ def _rank(rank: int, own: Measurement, used: Sequence[Mapping[str, Any]]) -> Jso
         "memory_nodes": placed.memory_nodes if placed else None,
         "device": identifier,
         "steps": len(own.timed_steps),
-        "window": number(own.window if own.timed_steps else None, "s", metrics.NO_STEP),
-        "epoch_time": number(*metrics.epoch_time(own)),
-        "peak_process_memory": number(*metrics.peak_process_memory(own)),
-        "peak_allocated_memory": number(*metrics.peak_allocated_memory(own)),
+        "window": number(own.window if own.timed_steps else None, "s", NO_STEP),
+        "epoch_time": number(*training.epoch_time(own)),
+        "peak_process_memory": number(*devices.peak_process_memory(own)),
+        "peak_allocated_memory": number(*devices.peak_allocated_memory(own)),
         "energy": of_device[0] if len(of_device) == 1 else number(None, "J", TOGETHER if used else NOTHING_METERED),
     }
 

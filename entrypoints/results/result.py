@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import platform
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
-from entrypoints.contract.cards import Card, generates, tokenised
+from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import PHASES
-from entrypoints.contract.points import MICROBENCHMARK, operation_of
+from entrypoints.contract.points import operation_of
 from entrypoints.contract.session import BACKEND_FACTS, COMPILATION_FACTS, DEVICE_CONDITIONS, DeviceConditions
 from entrypoints.planning.configuration import Configuration
-from entrypoints.results import metrics, peaks
+from entrypoints.results import peaks
 from entrypoints.results.json_values import Json, finite, number, printable
 from entrypoints.results.measurement import Measurement
+from entrypoints.results.metrics import latency
+from entrypoints.results.metrics.by_workload import possible_metrics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome
 from entrypoints.results.points import points
@@ -79,7 +80,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "phases": phases(measurement),
         "epochs": epochs(measurement),
         "data": data(measurement, context.configuration),
-        "metrics": {name: number(*metric(measurement)) for name, metric in possible_metrics(context).items()},
+        "metrics": metrics(measurement, context),
         "target": target(measurement),
         "power": power(measurement),
         "ranks": ranks(measurement),
@@ -148,6 +149,13 @@ def executed(measurement: Measurement, resolved: Configuration) -> Json:
     if resolved.compile:
         parts["compilation"] = {name: reported.facts.get(name) for name in COMPILATION_FACTS}
     return parts
+
+
+def metrics(measurement: Measurement, context: Context) -> Json:
+    """Return every metric that such a run can have, each with its value or the reason why there is none."""
+    configuration = context.configuration
+    possible = possible_metrics(context.card.problem, configuration.task, configuration.ranks)
+    return {name: number(*metric(measurement)) for name, metric in possible.items()}
 
 
 def run_delay(measurement: Measurement) -> Fact:
@@ -277,7 +285,7 @@ def requests(measurement: Measurement) -> Json:
     """Return latencies of the timed requests, in order up to `MOST_STEPS`, and quantiles of them and of each part."""
     timed = measurement.timed_requests
     if not timed:
-        return {"reason": str(metrics.latency_mean(measurement).reason)}
+        return {"reason": str(latency.latency_mean(measurement).reason)}
     latencies = [request.latency for request in timed]
     parts = {name: [getattr(request, name) for request in timed] for name in PARTS}
     return {
@@ -291,43 +299,3 @@ def requests(measurement: Measurement) -> Json:
 def quantiles(values: Sequence[float]) -> Json:
     """Return quantiles by name, of at least one value."""
     return {f"p{share}": quantile(values, share / 100) for share in QUANTILES}
-
-
-# Metrics that only some workloads can have.
-OF_TOKENS = frozenset(("token_throughput", "padding_fraction", "tokens_per_watt_hour"))
-OF_GENERATION = frozenset(
-    (
-        *("prefill_throughput", "decode_throughput", "time_to_first_token_p50", "time_to_first_token_p99"),
-        *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
-        "decode_tokens_per_watt_hour",
-    )
-)
-OF_CHAINS = frozenset(("acceptance_rate", "effective_sample_size", "effective_sample_throughput", "r_hat"))
-OF_RANKS = frozenset(("rank_spread", "rank_epoch_time_mean"))
-OF_POINTS = frozenset(("peak_bandwidth", "peak_flops", "small_message_latency"))
-
-
-def possible_metrics(context: Context) -> dict[str, Callable[[Measurement], metrics.Metric]]:
-    """Return every metric, except those of tokens, texts, chains, ranks and micro-benchmarks if there are none."""
-    impossible = impossible_metrics(context.card.problem, context.configuration.task, context.configuration.ranks)
-    return {name: metric for name, metric in every_metric().items() if name not in impossible}
-
-
-def impossible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> frozenset[str]:
-    """Return the names of the metrics that a workload cannot have on so many ranks."""
-    return (
-        (frozenset() if tokenised(problem) else OF_TOKENS)
-        | (frozenset() if generates(problem, task) else OF_GENERATION)
-        | (frozenset() if task == "sampling" else OF_CHAINS)
-        | (frozenset() if ranks > 1 else OF_RANKS)
-        | (frozenset() if task == MICROBENCHMARK else OF_POINTS)
-    )
-
-
-def every_metric() -> dict[str, Callable[[Measurement], metrics.Metric]]:
-    """Return the public functions that `metrics` defines, by name."""
-    return {
-        name: function
-        for name, function in inspect.getmembers(metrics, inspect.isfunction)
-        if function.__module__ == metrics.__name__ and not name.startswith("_")
-    }

@@ -9,7 +9,8 @@ from typing import Iterator, Mapping
 from entrypoints.contract.cards import generates
 from entrypoints.results import peaks
 from entrypoints.results.measurement import fold
-from entrypoints.results.result import PARTS, every_metric
+from entrypoints.results.metrics.by_workload import every_metric
+from entrypoints.results.result import PARTS
 from entrypoints.results.roofline import Bound, Roof, bound, work_of_step
 from entrypoints.rules.facts import FIRST_VERSION, Facts, device_named, is_whole, mean_bounds, near
 from entrypoints.rules.identity import card_of

@@ -15,7 +15,8 @@ from entrypoints.contract.group import LOOPBACK
 from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, RunError, exit_code
 from entrypoints.metering.meters import rapl
 from entrypoints.planning.arguments import Options
-from entrypoints.planning.configuration import Configuration, default_workers
+from entrypoints.planning.configuration import Configuration
+from entrypoints.planning.inputs import default_workers
 from entrypoints.results import peaks, result
 from entrypoints.results.json_values import Json
 from entrypoints.results.measurement import fold

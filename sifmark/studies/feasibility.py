@@ -78,7 +78,7 @@ def _resolved(options: Any, target: ImageTarget) -> Prospect:
     """Return the prospect of options; many cells of a study have the same but for their seed."""
     try:
         card = _cards(target.framework)[options.workload]
-        configuration = _configuration().resolve(options, card, _image(target))
+        configuration = _planning().resolve(options, card, _image(target))
     except usage_error() as error:
         return Prospect(_in_keys(str(error)))
     supported = _precisions(ImageTarget(target.framework, configuration.device))
@@ -115,5 +115,5 @@ def _image(target: ImageTarget) -> dict[str, str]:
 
 
 @cache
-def _configuration() -> Any:
-    return import_shared("planning.configuration")
+def _planning() -> Any:
+    return import_shared("planning.resolve")

@@ -31,12 +31,16 @@ HAVE_CODE = {
 }
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
-    "poptorch": ("devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"),
+    "poptorch": (
+        "devices/pytorch/ipu.py",
+        *(f"devices/pytorch/graphcore/{name}.py" for name in ("steps", "options", "optimizer", "errors")),
+        "devices/pytorch/strategies/ipu_stages.py",
+    ),
     "popdist": ("devices/pytorch/strategies/instances.py",),
     "deepspeed": ("devices/pytorch/strategies/zero.py",),
     "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),
-    "pynvml": ("metering/meters/nvml.py",),
-    "amdsmi": ("metering/meters/amd.py",),
+    "pynvml": ("metering/nvidia/library.py",),
+    "amdsmi": ("metering/amd/libraries.py",),
     "gcipuinfo": ("metering/meters/gcipuinfo.py",),
 }
 
@@ -140,7 +144,7 @@ def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
     for path, line in {
         "contract/upward.py": "def late():\n    from entrypoints.runs import series\n",
         "data/images/sideways.py": "if TYPE_CHECKING:\n    from entrypoints.data.sequences.tokens import Tokens\n",
-        "results/quantiles.py": "\nfrom entrypoints.results import metrics\n",
+        "results/quantiles.py": "\nfrom entrypoints.results import steadiness\n",
         "elsewhere/alone.py": "import json\n",
     }.items():
         (tmp_path / "entrypoints" / path).parent.mkdir(exist_ok=True)
@@ -152,5 +156,5 @@ def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
         "entrypoints.contract.upward imports entrypoints.runs.series: upward, from contract to runs",
         "entrypoints.data.images.sideways imports entrypoints.data.sequences.tokens: "
         "sideways, from data.images to data.sequences",
-        "cycle: entrypoints.results.metrics -> entrypoints.results.quantiles -> entrypoints.results.metrics",
+        "cycle: entrypoints.results.quantiles -> entrypoints.results.steadiness -> entrypoints.results.quantiles",
     ]

@@ -17,8 +17,18 @@ from sifmark.core import paths
 
 POPTORCH = json.loads((paths.ROOT / "tests" / "inside" / "support" / "stand_ins" / "poptorch" / "api.json").read_text())
 SDKS = tuple(POPTORCH["torch"])
-IPU, STAGES = "devices/pytorch/ipu.py", "devices/pytorch/strategies/ipu_stages.py"
-NVML, AMD = "metering/meters/nvml.py", "metering/meters/amd.py"
+OF_POPTORCH = (
+    "devices/pytorch/ipu.py",
+    *(f"devices/pytorch/graphcore/{name}.py" for name in ("steps", "options", "optimizer", "errors")),
+    "devices/pytorch/strategies/ipu_stages.py",
+)
+NVML, AMD = "metering/meters/nvml.py", "metering/amd/libraries.py"
+CALLERS = (
+    (NVML, "pynvml"),
+    *((f"metering/nvidia/{name}.py", "pynvml") for name in ("library", "gpus", "bus", "limits", "conditions")),
+    (AMD, "amdsmi"),
+    ("metering/amd/conditions.py", "amdsmi"),
+)
 # What holds an object of PopTorch's in our module, by the expression there.
 OBJECTS = {
     "options": "poptorch.Options",
@@ -167,13 +177,13 @@ def code(file: str) -> str:
     return (paths.ENTRYPOINTS / file).read_text()
 
 
-@pytest.mark.parametrize("file", [IPU, STAGES])
+@pytest.mark.parametrize("file", OF_POPTORCH)
 @pytest.mark.parametrize("sdk", SDKS)
 def test_poptorch_has_what_we_call(sdk: str, file: str) -> None:
     assert problems(code(file), {"poptorch": "poptorch", **OBJECTS}, poptorch(sdk)) == []
 
 
-@pytest.mark.parametrize(("file", "module"), [(NVML, "pynvml"), (AMD, "amdsmi")])
+@pytest.mark.parametrize(("file", "module"), CALLERS)
 def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
     assert problems(code(file), {module: module}, package(module)) == []
 
@@ -196,7 +206,7 @@ def test_management_libraries_have_what_we_call(file: str, module: str) -> None:
     ],
 )
 def test_an_invented_call_and_a_wrong_argument_are_caught(old: str, new: str, said: str | None) -> None:
-    (source,) = (source for source in map(code, (IPU, STAGES)) if old in source)
+    (source,) = (source for source in map(code, OF_POPTORCH) if old in source)
     roots = {"poptorch": "poptorch", **OBJECTS}
     texts = problems(source.replace(old, new), roots, poptorch("3.3"))
     assert ([said in text for text in texts] == [True]) if said else texts == []

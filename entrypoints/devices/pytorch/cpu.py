@@ -11,9 +11,9 @@ import torch
 from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
-from entrypoints.devices.pytorch.shared.compiling import require_torch_compile
+from entrypoints.devices.pytorch.shared.compiling import planned, require_torch_compile
 from entrypoints.devices.pytorch.shared.packing import packed
-from entrypoints.devices.pytorch.shared.session import TorchSession, planned
+from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
@@ -88,8 +88,8 @@ class CpuSession(HostSession, TorchSession):
 
     def begin(self, batch: Batch, iterations: int, chains: int = 1) -> Any:
         """Return the first state, with the weights laid out for few rows where few texts are generated together."""
-        if not self.sampler and self.cached_inference_model is None:
-            self.cached_inference_model = self.maybe_compiled(self.generating_model(batch.samples))
+        if not self.sampler and self.inference.plain is None:
+            self.inference.plain = self.maybe_compiled(self.generating_model(batch.samples))
         return super().begin(batch, iterations, chains)
 
     def generating_model(self, rows: int) -> Objective:

@@ -17,7 +17,8 @@ from entrypoints.devices.pytorch.shared.session import AUTOCAST
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
-from entrypoints.metering.meters import amd, nvml
+from entrypoints.metering.amd.conditions import conditions as amd_conditions
+from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditions
 from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
@@ -128,7 +129,7 @@ def open_session(
     note = note_on_lstm(model, precision, torch.backends.cudnn.version() or 0)
     properties = torch.cuda.get_device_properties(torch.cuda.current_device())
     device_facts = facts(properties)
-    read_conditions = functools.partial((amd if AMD else nvml).conditions, device_facts.identifier)
+    read_conditions = functools.partial(amd_conditions if AMD else nvidia_conditions, device_facts.identifier)
     kernels = rocm.described() if AMD else None  # before any is found
     if AMD:
         choose_layout(model, precision, group)

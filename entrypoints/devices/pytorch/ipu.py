@@ -20,15 +20,13 @@ except AssertionError as mismatch:  # each build asserts that it has its own ver
         f"{mismatch or 'it does not say which'}. Use an image whose base has both",
     ) from mismatch
 
-import contextlib
 import functools
 import os
 import threading
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterator, Mapping
 
 import numpy as np
 import torch
-from torch import nn
 
 from entrypoints.contract.session import (
     Answer,
@@ -46,6 +44,10 @@ from entrypoints.contract.session import (
 )
 from entrypoints.devices import executables
 from entrypoints.devices.host_session import SynchronousSession
+from entrypoints.devices.pytorch.graphcore.errors import compilation
+from entrypoints.devices.pytorch.graphcore.optimizer import optimizer
+from entrypoints.devices.pytorch.graphcore.options import compiler_options, local_replicas
+from entrypoints.devices.pytorch.graphcore.steps import InferenceStep, TrainingStep
 from entrypoints.devices.pytorch.shared.tensors import (
     Nesting,
     as_tuple,
@@ -62,7 +64,6 @@ from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.meters import gcipuinfo
 from entrypoints.workloads.pytorch.build import Objective, tied_head, weights, without_sdpa
-from entrypoints.workloads.pytorch.optimizers import parameter_groups
 
 PRECISIONS = ("fp32", "fp16")  # PopTorch makes fp16 of bf16
 MODELS = ("POPTORCH_IPU_MODEL", "POPTORCH_SMALL_IPU_MODEL")  # environment variables that ask for a model of an IPU
@@ -71,16 +72,8 @@ TELLING = ("POPTORCH_DEFAULT_OPTIONS", "POPLAR_ENGINE_OPTIONS")
 ARCHITECTURES = {1: "GC2", 21: "C600"}
 SECOND, OF_SECOND = 2, "GC200 or Bow"
 CACHE = "POPTORCH_CACHE_DIR"
-PIECE = 128  # tokens of a text whose loss is computed at once, as in Graphcore's GPT-2
-PREFETCHED = 3  # batches that wait on the host, as in Graphcore's networks for images
-RECOMPUTE_ALL = 4  # popart.RecomputationType.RecomputeAll: everything but what is marked as kept
-# Patterns of PopART for a head with the weights of the embedding, as in Graphcore's GPT-2: one layout, one gradient.
-TIED = {"TiedGather": True, "TiedGatherAccumulate": True}
-LOSS_SCALING = 128.0  # in half precision, so that small gradients do not vanish; PopTorch undoes it
 WHOLE_BATCH = BatchPartition(0)  # each batch in one piece
 UNCOUNTED = "PopTorch does not report it"
-# Texts of PopTorch's errors, in lower case, and their states. Busy IPUs count as available until used.
-REFUSALS = {"out of memory": "out_of_memory", "failed to acquire": "no_device"}
 
 
 def on_ipu_model() -> bool:
@@ -126,65 +119,6 @@ def open_session(
     if not isinstance(rule, OptimizerRule):
         raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
     return IpuSession(model, rule, precision, partition, instances=group.place.world if group else 1)
-
-
-class TrainingStep(nn.Module):
-    """A whole training step in PopTorch's form: a module from tensors to the loss, where autograd begins."""
-
-    def __init__(self, objective: Objective, shape: Nesting, single: bool, overlapped: bool = False) -> None:
-        super().__init__()
-        self.objective, self.shape, self.single, self.overlapped = objective, shape, single, overlapped
-
-    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        """Map inputs and targets, one after the other, to a scalar."""
-        inputs, targets = self.shape.nested(overlapped_inputs(tensors) if self.overlapped else tensors)
-        output, _ = self.objective(inputs)
-        loss = poptorch.identity_loss(self.mean_loss(output, targets), reduction="none")
-        return overlapped_output(loss) if self.overlapped else loss
-
-    def mean_loss(self, output: Any, targets: Any) -> torch.Tensor:
-        """Return the mean loss; of many tokens as the sum of that of pieces, so that no copy of all logits is made."""
-        pieces = zip(*(tensor.split(PIECE, 1) for tensor in (output, targets))) if by_token(output, targets) else None
-        if pieces is None:
-            return self.objective.loss_of(to_float32(output) if self.single else output, targets)
-        shares = [self.share_of_loss(piece, expected, output.shape[1]) for piece, expected in pieces]
-        return torch.stack(shares).sum()
-
-    def share_of_loss(self, output: torch.Tensor, targets: torch.Tensor, length: int) -> torch.Tensor:
-        """Return what a piece of texts of `length` tokens adds to the mean loss."""
-        loss = self.objective.loss_of(to_float32(output) if self.single else output, targets)
-        return loss * (output.shape[1] / length)
-
-
-class InferenceStep(nn.Module):
-    """The network alone, in PopTorch's form."""
-
-    def __init__(self, objective: Objective, shape: Nesting, overlapped: bool = False) -> None:
-        super().__init__()
-        self.objective, self.shape, self.overlapped = objective, shape, overlapped
-
-    def forward(self, *tensors: torch.Tensor) -> Any:
-        """Map inputs, one after the other, to the output."""
-        inputs, _ = self.shape.nested(overlapped_inputs(tensors) if self.overlapped else tensors)
-        output = self.objective(inputs)[0]
-        return overlapped_output(output) if self.overlapped else output
-
-
-def by_token(output: Any, targets: Any) -> bool:
-    """Return whether the loss is a mean over tokens, in texts of more than one piece, whose logits are large."""
-    one_each = isinstance(output, torch.Tensor) and isinstance(targets, torch.Tensor) and output.dim() == 3
-    return one_each and output.shape[:2] == targets.shape and output.shape[1] > PIECE
-
-
-def overlapped_inputs(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Return inputs that are sent while the call before is computed."""
-    mode = poptorch.OverlapMode.OverlapDeviceIterationLoop
-    return [poptorch.set_overlap_for_input(tensor, mode) for tensor in tensors]
-
-
-def overlapped_output(output: Any) -> Any:
-    """Return outputs that are fetched while the next ones are computed."""
-    return poptorch.set_overlap_for_output(output, poptorch.OverlapMode.OverlapDeviceIterationLoop)
 
 
 class IpuSession(SynchronousSession):
@@ -379,75 +313,13 @@ class IpuSession(SynchronousSession):
 
     def options(self, samples: int, training: bool) -> Any:
         """Return PopTorch's options for a batch of `samples`."""
-        partition = self.partition
-        options = self.own_options()
-        options.randomSeed(torch.initial_seed())  # the run's seed, which built the model; the default is the clock
-        options.outputMode(poptorch.OutputMode.All)
-        if training:
-            options.deviceIterations(partition.device_iterations)
-            options.Training.gradientAccumulation(partition.accumulation)
-            options.Training.accumulationAndReplicationReductionType(poptorch.ReductionType.Mean)
-        else:
-            at_once = partition.micro_batch * partition.replicas
-            options.deviceIterations(samples // at_once if at_once else 1)
-        if self.half:
-            options.Precision.setPartialsType(torch.float16)
-            options.Precision.enableStochasticRounding(training)
-        if partition.strategy:
-            options.setExecutionStrategy(ipu_stages.strategy(self.model, partition))
-            if tied_head(self.model.network) is not None:
-                options._Popart.setPatterns(TIED)
-        self.set_memory(options, training)
-        return options
-
-    def set_memory(self, options: Any, training: bool) -> None:
-        """Set how much memory operations get, which tiles exchange data, and what is kept or stored elsewhere."""
-        partition, memory = self.partition, self.partition.memory
-        if memory.proportions:
-            ipus = 1 if partition.strategy == "phased" else partition.stages
-            shares = memory.proportions if len(memory.proportions) > 1 else [*memory.proportions] * ipus
-            options.setAvailableMemoryProportion({f"IPU{number}": share for number, share in enumerate(shares)})
-        if memory.io_tiles:
-            options.TensorLocations.numIOTiles(memory.io_tiles)
-            options._Popart.set("defaultPrefetchBufferingDepth", PREFETCHED)
-            if not partition.strategy:  # a pipeline of one stage does not overlap them
-                options.setExecutionStrategy(poptorch.ShardedExecution())
-        if training and memory.states_off_chip:
-            place = poptorch.TensorLocationSettings().useOnChipStorage(False)
-            shared = partition.replicas > 1  # each replica then has a share of them
-            options.TensorLocations.setOptimizerLocation(place.useReplicatedTensorSharding(shared))
-        if training and memory.recomputed and partition.strategy != "pipelined":
-            options._Popart.set("explicitRecomputation", True)
-            options._Popart.set("autoRecomputation", RECOMPUTE_ALL)
-
-    def own_options(self) -> Any:
-        """Return PopTorch's options with the replicas of this process, alone or as an instance among others."""
-        if self.instances > 1:
-            return instance_options(self.partition)
-        options = poptorch.Options()
-        options.Distributed.disable()  # otherwise mpirun's variables join separate runs into one
-        options.replicationFactor(self.partition.replicas)
-        return options
+        return compiler_options(self.model, self.partition, samples, training, half=self.half, instances=self.instances)
 
     def to_precision(self, tensors: Any) -> Any:
         """Return floating-point tensors in the run's precision; leave integers unchanged."""
         if isinstance(tensors, tuple):
             return tuple(map(self.to_precision, tensors))
         return tensors.half() if self.half and tensors.is_floating_point() else tensors
-
-
-def instance_options(partition: BatchPartition) -> Any:
-    """Return PopTorch's options of an instance. Not every SDK has popdist, so it is imported late."""
-    from entrypoints.devices.pytorch.strategies import instances
-
-    return instances.options(partition)
-
-
-def local_replicas() -> int:
-    """Return the replicas of this instance."""
-    from entrypoints.devices.pytorch.strategies import instances
-
-    return instances.local_replicas()
 
 
 def chip_name(version: int) -> str | None:
@@ -459,38 +331,3 @@ def require_ipus(count: int) -> None:
     """Raise RunError (`no_device`) if there are fewer than `count` IPUs."""
     if not (on_ipu_model() or poptorch.ipuHardwareIsAvailable(count)):
         raise RunError("no_device", f"{count} IPUs are wanted, and PopTorch finds no partition of that size")
-
-
-def optimizer(model: nn.Module, rule: OptimizerRule, half: bool) -> Any:
-    """Return PopTorch's optimizer for a rule. Raises RunError (`unsupported`) for what it cannot do."""
-    groups, settings = parameter_groups(model, rule), rule.settings
-    chosen: dict[str, Any] = {"lr": rule.learning_rate, "loss_scaling": LOSS_SCALING if half else 1.0}
-    if rule.gradient_norm is not None:
-        chosen["max_grad_norm"] = rule.gradient_norm
-    if rule.name == "sgd":
-        momentum = {"momentum": settings["momentum"], "nesterov": settings["nesterov"]}
-        return poptorch.optim.SGD(groups, use_combined_accum=False, **momentum, **chosen)
-    if rule.name == "rmsprop":
-        own = {"alpha": settings["smoothing"], "eps": settings["epsilon"], "momentum": settings["momentum"]}
-        return poptorch.optim.RMSprop(groups, use_tf_variant=False, **own, **chosen)
-    kinds = {"adam": poptorch.optim.Adam, "adamw": poptorch.optim.AdamW}
-    if rule.name not in kinds:
-        raise RunError("unsupported", f"{rule.name} on ipu: PopTorch's does not limit the norm of gradients")
-    return kinds[rule.name](groups, betas=tuple(settings["betas"]), eps=settings["epsilon"], **chosen)
-
-
-@contextlib.contextmanager
-def compilation() -> Iterator[None]:
-    """Translate errors of calls that may compile.
-
-    Raises RunError: `out_of_memory` if the model is too large, `no_device` if others have the IPUs, or
-    `compile_failure`. Hardware failures remain PopTorch's errors.
-    """
-    try:
-        yield
-    except poptorch.Error as error:
-        text = str(error)
-        state = next((state for words, state in REFUSALS.items() if words in text.lower()), None)
-        if state is None and isinstance(error, (poptorch.RecoverableError, poptorch.UnrecoverableError)):
-            raise
-        raise RunError(state or "compile_failure", text[:1000]) from error

@@ -20,7 +20,9 @@ from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.selection import require_precision
 from entrypoints.devices.tensorflow.shared.session import TensorFlowSession, execution
 from entrypoints.devices.tensorflow.strategies.group import Group
-from entrypoints.metering.meters import amd, nvml
+from entrypoints.metering.amd.conditions import conditions as amd_conditions
+from entrypoints.metering.amd.conditions import partition_mode
+from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditions
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.tensorflow import lstm
 from entrypoints.workloads.tensorflow.build import Objective
@@ -112,7 +114,7 @@ def open_session(
     if precision == HALF and isinstance(rule, SamplerRule):
         raise RunError("unsupported", f"--precision {HALF}: chains are sampled in single precision in TensorFlow")
     name = str(details().get("device_name", "unknown"))
-    mode = amd.partition() if AMD else None
+    mode = partition_mode() if AMD else None
     die = AMD and (mode or any(module in name for module in DIES_OF_A_MODULE))
     name += f" ({mode})" if mode else ""  # the vendor's peaks are for whole GPUs
     vendor = "AMD" if AMD else "NVIDIA"
@@ -180,4 +182,4 @@ class GpuSession(TensorFlowSession):
 
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the vendor's management library reports."""
-        return DeviceConditions(dict((amd if AMD else nvml).conditions(None)), None)
+        return DeviceConditions(dict((amd_conditions if AMD else nvidia_conditions)(None)), None)

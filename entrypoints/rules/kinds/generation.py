@@ -7,8 +7,8 @@ from typing import Iterator
 
 from entrypoints.contract.cards import generates
 from entrypoints.contract.points import MICROBENCHMARK
-from entrypoints.results.metrics import LEAST
-from entrypoints.results.result import OF_CHAINS, OF_GENERATION, OF_POINTS, impossible_metrics
+from entrypoints.results.metrics.by_workload import OF_CHAINS, OF_GENERATION, OF_POINTS, impossible_metrics
+from entrypoints.results.metrics.metric import LEAST
 from entrypoints.rules.energy import JOULES_PER_WATT_HOUR, WINDOWS
 from entrypoints.rules.facts import FIRST_VERSION, Facts, near
 from entrypoints.rules.identity import card_of

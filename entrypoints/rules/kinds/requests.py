@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Iterator
 
-from entrypoints.results.metrics import LEAST
+from entrypoints.results.metrics.metric import LEAST
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, PARTS, QUANTILES
 from entrypoints.rules.facts import ABSOLUTE, Document, Facts, mean_bounds, near

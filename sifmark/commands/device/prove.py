@@ -7,13 +7,11 @@ from pathlib import Path
 
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
-from sifmark.core.paths import ENTRYPOINTS
+from sifmark.core.paths import ENTRYPOINTS, import_shared
 from sifmark.core.process import attend
 from sifmark.core.settings import Settings
 from sifmark.doctor.host import check_host
 from sifmark.engines.start import check_image, find, run_options
-
-PROOF, DOCTOR = "proof.json", "doctor.json"  # as entrypoints/proof/conduct.py names them
 
 
 def prove_device(image: str, minutes: int, output: str, workload: str, python: str, settings: Settings) -> None:
@@ -21,13 +19,13 @@ def prove_device(image: str, minutes: int, output: str, workload: str, python: s
 
     Raises SifmarkError, UsageError if the folder has a proof already.
     """
-    folder = Path(output)
-    if (folder / PROOF).exists():
+    folder, names = Path(output), import_shared("proof.names")
+    if (folder / names.PROOF).exists():
         raise UsageError(
             f"{folder} has a proof already", "name a new folder: --output proof-2", code="folder-not-empty"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / DOCTOR, [asdict(check) for check in check_host(settings)])
+    write_json(folder / names.DOCTOR, [asdict(check) for check in check_host(settings)])
     words = [*filter(None, [workload]), "--prove", "--time-limit", f"{minutes}m", "--output", f"{folder}/"]
     sys.exit(_in_image(image, words, settings) if image else _outside(python, words))
 

@@ -9,7 +9,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.data.images import folder
 from entrypoints.data.images.folder import list_images
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 
 
 def put(root, *names):

@@ -11,7 +11,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.formats import open_source
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 
 IMAGES, LABELS = [[[0, 1], [2, 3]]] * 3, [0, 1, 1]
 

@@ -20,7 +20,7 @@ from entrypoints.contract.group import ALONE
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.formats import open_source
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.worker import child
 
 IMAGES = [[[10 * at + row, 10 * at + row + 5, 255] for row in range(2)] for at in range(6)]

@@ -10,7 +10,7 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.data import formats
 from entrypoints.data.sequences.speech import Speech
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 
 CARDS = cards.load()
 CARD = CARDS["deep_voice_3"]

@@ -11,7 +11,7 @@ from entrypoints.contract.points import COLLECTIVES, operation_of
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import table
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 
 RULE = {"observations": 3, "features": 2}
 WHOLE = "a,b,c,y\n1,2,3,10\n4,5,6,20\n7,8,9,30\n0,0,0,0\n"

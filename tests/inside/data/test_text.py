@@ -17,7 +17,7 @@ from entrypoints.data import formats  # noqa: E402
 from entrypoints.data.sequences import text_batches  # noqa: E402
 from entrypoints.data.sequences.prepared import PreparedText  # noqa: E402
 from entrypoints.planning.arguments import parse  # noqa: E402
-from entrypoints.planning.configuration import resolve  # noqa: E402
+from entrypoints.planning.resolve import resolve  # noqa: E402
 
 GPT, BERT = small("gpt2", 4), small("bert_base", 16)
 TEXT = [(7 * number) % 50 for number in range(30)]

@@ -146,8 +146,8 @@ def test_the_kernels_of_attention_are_those_that_the_model_takes(task):
     state = torch.random.get_rng_state()
     fused = hasattr(torch.nn.functional, "scaled_dot_product_attention")
     assert session.executed().facts["attention"] in (("flash", "math") if fused else ("math", None))
-    assert torch.equal(torch.random.get_rng_state(), state) and session.sample is None
-    assert session.executed().facts["attention"] == session.attention_kernels
+    assert torch.equal(torch.random.get_rng_state(), state) and session.attention.sample is None
+    assert session.executed().facts["attention"] == session.attention.seen
     assert session.model.training == (task == "train")
 
 
@@ -167,7 +167,7 @@ def test_a_failed_look_is_a_fact_less(monkeypatch):
 
     session = opened(smaller(cards.load()["gpt2"]))
     session.infer(session.to_device(loader.synthetic_batch(smaller(cards.load()["gpt2"]), 2, seed=1)))
-    monkeypatch.setattr("entrypoints.devices.pytorch.shared.session.attention_kernels", full)
+    monkeypatch.setattr("entrypoints.devices.pytorch.shared.backends.attention_kernels", full)
     assert session.executed().facts["attention"] is None
 
 

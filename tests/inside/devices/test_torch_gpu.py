@@ -25,7 +25,7 @@ from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices import missing_device  # noqa: E402
 from entrypoints.devices.pytorch import cpu, cuda, xpu  # noqa: E402
 from entrypoints.devices.pytorch.shared import gpu  # noqa: E402
-from entrypoints.devices.pytorch.shared.session import updates_fused  # noqa: E402
+from entrypoints.devices.pytorch.shared.updates import updates_fused  # noqa: E402
 from entrypoints.devices.pytorch.strategies import group  # noqa: E402
 from entrypoints.metering.meters import intel  # noqa: E402
 from entrypoints.results import peaks  # noqa: E402

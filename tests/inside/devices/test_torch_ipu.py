@@ -23,9 +23,12 @@ from entrypoints.contract.cards import generates  # noqa: E402
 from entrypoints.contract.session import BatchPartition, IpuMemory, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu, ipu  # noqa: E402
+from entrypoints.devices.pytorch.graphcore import steps  # noqa: E402
+from entrypoints.devices.pytorch.graphcore.optimizer import optimizer  # noqa: E402
+from entrypoints.devices.pytorch.graphcore.options import RECOMPUTE_ALL, TIED  # noqa: E402
 from entrypoints.devices.pytorch.strategies import ipu_stages  # noqa: E402
 from entrypoints.planning import arguments  # noqa: E402
-from entrypoints.planning.configuration import resolve  # noqa: E402
+from entrypoints.planning.resolve import resolve  # noqa: E402
 from entrypoints.worker import memory_estimate  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
@@ -106,7 +109,7 @@ def test_a_head_with_the_embedding_s_weights_is_on_its_ipu(monkeypatch):
     session.train(batch)
     assert [*dict.fromkeys(poptorch.RUNNING)] == [("stage0", 0), ("stage1", 1), ("head", 0)]
     assert "head and embedding on the first IPU" in session.facts.execution
-    assert session.training._options._Popart.value("setPatterns", None) == ipu.TIED
+    assert session.training._options._Popart.value("setPatterns", None) == TIED
     session.close()
     monkeypatch.setattr(ipu_stages, "tied_head", lambda _: None)
     session, batch = opened(ipu, "gpt_117m", partition)
@@ -165,7 +168,7 @@ def test_a_head_with_weights_of_its_own_weighs_on_the_last_stage():
 def test_the_loss_of_many_tokens_is_that_of_pieces(monkeypatch):
     """The last piece is shorter."""
     expected = losses(ipu, "gpt2", BatchPartition(1, accumulation=4), steps=2)
-    monkeypatch.setattr(ipu, "PIECE", 7)
+    monkeypatch.setattr(steps, "PIECE", 7)
     assert losses(ipu, "gpt2", BatchPartition(1, accumulation=4), steps=2) == pytest.approx(expected)
 
 
@@ -178,7 +181,7 @@ def test_what_is_asked_of_the_memory_is_passed_on():
     place = options.TensorLocations.value("setOptimizerLocation", None)
     assert place.value("useOnChipStorage", None) is False
     assert place.value("useReplicatedTensorSharding", None) is True, "replicas share them"
-    assert options._Popart.values["set"] == {"key": "autoRecomputation", "value": ipu.RECOMPUTE_ALL}
+    assert options._Popart.values["set"] == {"key": "autoRecomputation", "value": RECOMPUTE_ALL}
     assert len(poptorch.KEPT) == 2
     session.infer(batch)
     assert not poptorch.KEPT and "setOptimizerLocation" not in session.inference._options.TensorLocations.values
@@ -362,7 +365,7 @@ def test_what_poptorch_cannot_do_is_refused_by_name(workload):
     card = CARDS[workload]
     with pytest.raises(RunError) as raised:
         session = ipu.open_session(torch.nn.Identity(), rule_of(card.problem, 4), "fp32")
-        ipu.optimizer(torch.nn.Linear(1, 1), session.rule, False)
+        optimizer(torch.nn.Linear(1, 1), session.rule, False)
     assert raised.value.state == "unsupported"
 
 

@@ -11,14 +11,20 @@ from metered import Clock
 from test_meters_vendors import MI250, MI300, SECOND_DIE, A, B, Sysman, amds, cards, gpus, tile  # noqa: F401  fixtures
 
 from entrypoints.contract.messages import DeviceFacts, Message, Phase, Step, Usage
+from entrypoints.metering.amd import gpus as amd_gpus
+from entrypoints.metering.amd.controller import Controller
+from entrypoints.metering.amd.libraries import AmdSmi
 from entrypoints.metering.load import Limited, Range, risen, window_states
 from entrypoints.metering.meter import HEAT, LIMIT_KINDS, POWER, MeterFacts, State
 from entrypoints.metering.meters import amd, intel, nvml
+from entrypoints.metering.nvidia import bus as nvidia_bus
+from entrypoints.metering.nvidia.limits import LIMITS
 from entrypoints.metering.sampling import Recording, StateSampler
 from entrypoints.metering.selection import open_meter
 from entrypoints.metering.states import RECEIVED, StateRecording
-from entrypoints.results import metrics, power
+from entrypoints.results import power
 from entrypoints.results.measurement import fold
+from entrypoints.results.metrics import devices
 
 GIB = 2**30
 
@@ -143,23 +149,23 @@ def test_a_result_says_what_limited_each_device_and_what_crossed_its_bus():
     assert first["limited"] == {"value": pytest.approx(2.0), "unit": "s"}
     assert first["received"] == {"value": pytest.approx(8e9 / 2**20), "unit": "MiB"}
     assert [limit["kind"] for limit in second["limits"]] == ["other"] and second["limited"]["value"] == 0.0
-    assert metrics.throttled_fraction(run).value == pytest.approx(0.25)
-    assert metrics.core_clock(run) == (1500.0, "MHz", None)
+    assert devices.throttled_fraction(run).value == pytest.approx(0.25)
+    assert devices.core_clock(run) == (1500.0, "MHz", None)
 
 
 def test_traffic_that_the_framework_does_not_count_is_that_of_the_buses():
     steady = lambda at: State(received=at * 2.0**20, sent=at * 2.0**21)  # noqa: E731
-    assert metrics.host_device_traffic(run_of(steady, steady)).value == pytest.approx(2 * 18 * 3, rel=1e-6)
+    assert devices.host_device_traffic(run_of(steady, steady)).value == pytest.approx(2 * 18 * 3, rel=1e-6)
     silent = Watched(Clock(), steady).facts._replace(traffic_method=None, why_no_traffic="the driver is too old")
-    reason = metrics.host_device_traffic(run_of(lambda at: State(clock=1.0), facts=silent)).reason
+    reason = devices.host_device_traffic(run_of(lambda at: State(clock=1.0), facts=silent)).reason
     assert reason == "PyTorch does not count transfers; the driver is too old"
 
 
 def test_without_a_sample_in_the_window_the_reason_is_given():
     run = run_of(lambda at: None if 5 < at < 15 else State(clock=1.0))
-    assert "no state of the device was read" in str(metrics.core_clock(run).reason)
-    assert "the bus is gone" in str(metrics.throttled_fraction(run).reason)
-    assert metrics.core_clock(fold([], "images", "training")).reason == metrics.NOT_WATCHED
+    assert "no state of the device was read" in str(devices.core_clock(run).reason)
+    assert "the bus is gone" in str(devices.throttled_fraction(run).reason)
+    assert devices.core_clock(fold([], "images", "training")).reason == devices.NOT_WATCHED
 
 
 def test_nvml_counts_what_limits_clocks_in_seconds(gpus):  # noqa: F811
@@ -188,28 +194,28 @@ def test_a_driver_without_fields_is_asked_for_violations(gpus):  # noqa: F811
 
 def test_bytes_on_the_bus_are_counted_beyond_32_bits(gpus):  # noqa: F811
     gpu = nvidia.Gpu(A)
-    gpu.fields = {nvml.RECEIVED: 2**32 - 2 * GIB, nvml.SENT: 5}
+    gpu.fields = {nvidia_bus.RECEIVED: 2**32 - 2 * GIB, nvidia_bus.SENT: 5}
     gpus(gpu)
     meter = nvml.find(None)
     assert meter.facts.traffic_method == "counter"
     assert 0.02 < (meter.facts.watch_period or 0) < 2**32 / 63e9, "a bus of the fifth generation wraps it in 0.07 s"
     assert meter.watch()[0][-2:] == (0.0, 0.0)
-    gpu.fields = {nvml.RECEIVED: GIB, nvml.SENT: 8}
+    gpu.fields = {nvidia_bus.RECEIVED: GIB, nvidia_bus.SENT: 8}
     assert meter.watch()[0][-2:] == (3 * GIB, 3.0)
-    gpu.long = {*gpu.long, nvml.RECEIVED, nvml.SENT}
+    gpu.long = {*gpu.long, nvidia_bus.RECEIVED, nvidia_bus.SENT}
     assert nvml.find(None).facts.watch_period == nvml.WATCH_PERIOD
 
 
 def test_bytes_that_may_have_been_missed_reset_the_count(gpus):  # noqa: F811
     gpu = nvidia.Gpu(A)
-    gpu.fields = {nvml.RECEIVED: 0, nvml.SENT: 0}
+    gpu.fields = {nvidia_bus.RECEIVED: 0, nvidia_bus.SENT: 0}
     gpus(gpu)
     clock = Clock()
-    bus = nvml.BusCounters(gpu, clock)
+    bus = nvidia_bus.BusCounters(gpu, clock)
     totals = []
     for passed, count in ((0.05, 1000), (0.05, 3000), (0.2, 4000), (0.05, 5000)):
         clock.now += passed
-        gpu.fields[nvml.RECEIVED] = count
+        gpu.fields[nvidia_bus.RECEIVED] = count
         totals.append(bus.bytes()[0])
     assert totals == [0.0, 2000.0, 0.0, 1000.0], "in 0.2 s there may have been 12 GB"
 
@@ -220,7 +226,7 @@ def test_where_bytes_are_not_counted_rates_are_sampled(gpus):  # noqa: F811
     gpus(gpu)
     assert nvml.find(None).facts.traffic_method == "samples"
     clock = Clock()
-    bus = nvml.BusRates(gpu, clock)
+    bus = nvidia_bus.BusRates(gpu, clock)
     clock.now = 0.5
     assert bus.bytes() == (pytest.approx(1.5e9), pytest.approx(0.5e9))
     gpu.rates = {}
@@ -233,7 +239,7 @@ def test_states_of_several_gpus_are_of_each(gpus):  # noqa: F811
     nvidia.HOST.gpus[1].clocks = {nvidia.NVML_CLOCK_SM: 1200, nvidia.NVML_CLOCK_MEM: 3201}
     meter: Any = open_meter("nvml", "cuda", [0, 1])
     assert [state.clock for state in meter.watch()] == [1980, 1200]
-    assert meter.facts.watch_period and meter.facts.limits == nvml.LIMITS
+    assert meter.facts.watch_period and meter.facts.limits == LIMITS
 
 
 def metrics_of(cycles, hot, **more):
@@ -242,17 +248,17 @@ def metrics_of(cycles, hot, **more):
 
 
 def test_an_mi300_counts_the_cycles_in_which_it_was_limited(amds):  # noqa: F811
-    amds({**MI300, "metrics": metrics_of(1000, 10)})
-    library, clock = amd.AmdSmi(), Clock()
-    controller = amd.Controller(library, library.handles()[0], clock)
+    driver = amds({**MI300, "metrics": metrics_of(1000, 10)})
+    library, clock = AmdSmi(), Clock()
+    controller = Controller(library, library.handles()[0], clock)
     assert controller.state().limited == {"ppt_pwr": 0.0, "socket_thrm": 0.0}
     clock.now = 2.0
-    amd.amdsmi.gpus[0]["metrics"] = metrics_of(3000, 510)
+    driver.gpus[0]["metrics"] = metrics_of(3000, 510)
     state = controller.state()
     assert (state.clock, state.memory_clock) == (1900, 1300)
     assert state.limited == {"ppt_pwr": 0.0, "socket_thrm": pytest.approx(0.5)}, "a quarter of the cycles of 2 s"
     assert state.limiting == {}
-    amd.amdsmi.gpus[0]["metrics"] = metrics_of(5, 1)  # the driver was loaded anew
+    driver.gpus[0]["metrics"] = metrics_of(5, 1)  # the driver was loaded anew
     assert controller.state().limited["socket_thrm"] == pytest.approx(0.5)
     (state,) = amd.find(None).watch()
     assert state.received is None and amd.find(None).facts.why_no_traffic == amd.NO_TRAFFIC
@@ -274,7 +280,7 @@ def test_a_module_is_as_fast_as_the_slower_of_its_dies(amds, monkeypatch, tmp_pa
     cool = {"current_gfxclk": 1700, "current_uclk": 1600, "indep_throttle_status": 0}
     hot = {"current_gfxclk": 1200, "current_uclk": 1600, "indep_throttle_status": 1 << 36}
     amds({**MI250, "metrics": cool}, {**SECOND_DIE, "metrics": hot})
-    monkeypatch.setattr(amd, "PCI", tmp_path)
+    monkeypatch.setattr(amd_gpus, "PCI", tmp_path)
     for number in range(2):
         (tmp_path / f"0000:{number:02x}:00.0").touch()
     (state,) = amd.find(None).watch()

@@ -22,7 +22,7 @@ from entrypoints.metering.meters import hwmon, rapl, replay
 from entrypoints.metering.names import names
 from entrypoints.metering.selection import open_meter
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 
 TOP = 262_143_328_850  # max_energy_range_uj of a real server
 

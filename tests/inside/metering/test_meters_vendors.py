@@ -17,9 +17,16 @@ from program import ROOT
 
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceFacts
 from entrypoints.metering import kernel_files
+from entrypoints.metering.amd import gpus as amd_gpus
+from entrypoints.metering.amd import libraries
+from entrypoints.metering.amd.conditions import conditions as amd_conditions
+from entrypoints.metering.amd.conditions import partition_mode
 from entrypoints.metering.energy import window_energy
 from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import amd, gcipuinfo, intel, nvml
+from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditions
+from entrypoints.metering.nvidia.conditions import why_no_gpu
+from entrypoints.metering.nvidia.gpus import ORDER, VISIBLE
 from entrypoints.metering.sampling import Recording
 from entrypoints.metering.selection import open_meter
 from entrypoints.results.measurement import power_of_devices
@@ -27,12 +34,18 @@ from entrypoints.results.measurement import power_of_devices
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
 
 
+# The modules that call each library.
+NVML = ("meters.nvml", *(f"nvidia.{name}" for name in ("library", "gpus", "bus", "limits", "conditions")))
+AMDSMI = ("amd.libraries", "amd.conditions")
+
+
 @pytest.fixture()
 def gpus(monkeypatch):
     """Lets a test lay out the GPUs of a host."""
     assert nvidia.SIMULATED
-    monkeypatch.setattr(nvml, "pynvml", nvidia)
-    for name in (nvml.VISIBLE, nvml.ORDER):
+    for module in NVML:
+        monkeypatch.setattr(f"entrypoints.metering.{module}.pynvml", nvidia)
+    for name in (VISIBLE, ORDER):
         monkeypatch.delenv(name, raising=False)
     return lambda *devices, **host: monkeypatch.setattr(nvidia, "HOST", nvidia.Host(*devices, **host))
 
@@ -61,7 +74,7 @@ def test_nvml_without_counter_or_instant_power_says_so(gpus):
 def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, visible, device):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
     if visible is not None:
-        monkeypatch.setenv(nvml.VISIBLE, visible)
+        monkeypatch.setenv(VISIBLE, visible)
     assert nvml.find(None).facts.devices == (device,)
     assert nvml.find(B).facts.devices == (B,)
 
@@ -70,7 +83,7 @@ def test_the_gpu_that_computes_is_the_first_that_is_visible(gpus, monkeypatch, v
 def test_ranks_are_metered_on_the_gpus_that_they_compute_on(gpus, monkeypatch, visible, devices):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
     if visible is not None:
-        monkeypatch.setenv(nvml.VISIBLE, visible)
+        monkeypatch.setenv(VISIBLE, visible)
     meter = open_meter("nvml", "cuda", [0, 1])
     assert not isinstance(meter, Absence)
     assert (meter.facts.devices, meter.facts.counter_ranges) == (devices, (None, None))
@@ -83,7 +96,7 @@ def test_ranks_are_metered_on_the_gpus_that_they_compute_on(gpus, monkeypatch, v
 
 def test_a_rank_that_sees_only_its_gpu_is_metered_on_it(gpus, monkeypatch):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
-    monkeypatch.setenv(nvml.VISIBLE, "1")
+    monkeypatch.setenv(VISIBLE, "1")
     meter = open_meter("nvml", "cuda", [1])
     assert not isinstance(meter, Absence) and meter.facts.devices == (B,)
 
@@ -101,7 +114,7 @@ def computed_by(identifier):
 )
 def test_a_visible_gpu_that_is_not_there_is_named(gpus, monkeypatch, visible, said):
     gpus(nvidia.Gpu(A), nvidia.Gpu(B))
-    monkeypatch.setenv(nvml.VISIBLE, visible)
+    monkeypatch.setenv(VISIBLE, visible)
     with pytest.raises(MeterError, match=said):
         nvml.find(None)
 
@@ -110,17 +123,17 @@ def test_numbers_of_unlike_gpus_are_not_guessed(gpus, monkeypatch):
     gpus(nvidia.Gpu(A, "NVIDIA T4"), nvidia.Gpu(B))
     with pytest.raises(MeterError, match="set CUDA_DEVICE_ORDER=PCI_BUS_ID"):
         nvml.find(None)
-    monkeypatch.setenv(nvml.ORDER, "PCI_BUS_ID")
+    monkeypatch.setenv(ORDER, "PCI_BUS_ID")
     assert nvml.find(None).facts.devices == (A,)
 
 
 def test_an_instance_of_mig_is_metered_by_its_whole_gpu(gpus, monkeypatch):
     whole = nvidia.Gpu(A, mig=1)
     gpus(whole, instances=(nvidia.Gpu("MIG-1", parent=whole),))
-    monkeypatch.setenv(nvml.VISIBLE, "MIG-1")
+    monkeypatch.setenv(VISIBLE, "MIG-1")
     assert nvml.find(None).facts.devices == (f"{A} with all its MIG instances",)
     for identifier in (None, "MIG-1", "MIG-of-another-library"):
-        assert nvml.conditions(identifier)["partitioning"] == {"value": "MIG"}
+        assert nvidia_conditions(identifier)["partitioning"] == {"value": "MIG"}
 
 
 def processes_are_numbered(monkeypatch, folder, by_host):
@@ -133,7 +146,7 @@ def processes_are_numbered(monkeypatch, folder, by_host):
 def test_conditions_have_units_and_reasons(gpus, monkeypatch, tmp_path):
     gpus(nvidia.Gpu(A))
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    conditions = nvml.conditions(A)
+    conditions = nvidia_conditions(A)
     assert conditions["power_cap"] == {"value": 700.0, "unit": "W"}
     assert conditions["throttling"] == {"value": "software power cap, software thermal slowdown"}
     assert (conditions["ecc"]["value"], conditions["performance_state"]["value"]) == ("on", "P0")
@@ -145,10 +158,10 @@ def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
     gpus(nvidia.Gpu(A))
     monkeypatch.setattr(os, "getpid", lambda: 1)  # the stand-in knows of 1 and 2
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    assert nvml.conditions(A)["other_processes"]["value"] == 1
+    assert nvidia_conditions(A)["other_processes"]["value"] == 1
     (tmp_path / "pid").unlink()
     processes_are_numbered(monkeypatch, tmp_path, by_host=False)
-    assert "its processes cannot be found" in nvml.conditions(A)["other_processes"]["reason"]
+    assert "its processes cannot be found" in nvidia_conditions(A)["other_processes"]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -164,14 +177,14 @@ def test_a_process_is_not_taken_for_somebody_else(gpus, monkeypatch, tmp_path):
 def test_a_library_that_does_not_start_says_why(gpus, error, said):
     gpus(fails=error)
     assert said in why_no_meter("nvml", "cuda")
-    assert said in str(nvml.why_no_gpu("12.4"))
+    assert said in str(why_no_gpu("12.4"))
 
 
 def test_a_driver_too_old_is_named_with_both_versions(gpus):
     gpus(nvidia.Gpu(A), driver="535.104", cuda=12020)
-    said = str(nvml.why_no_gpu("13.0"))
+    said = str(why_no_gpu("13.0"))
     assert "535.104" in said and "CUDA 12.2" in said and "CUDA 13.0" in said and "cuda12" in said
-    assert nvml.why_no_gpu("12.8") is None  # minor versions are compatible
+    assert why_no_gpu("12.8") is None  # minor versions are compatible
 
 
 class AmdSmi:
@@ -247,9 +260,16 @@ SECOND_DIE = {**MI250, "power": {"average_socket_power": 0}, "energy": {**OLD["e
 
 @pytest.fixture()
 def amds(monkeypatch):
-    for name in amd.VISIBLE:
+    for name in amd_gpus.VISIBLE:
         monkeypatch.delenv(name, raising=False)
-    return lambda *devices: monkeypatch.setattr(amd, "amdsmi", AmdSmi(devices))
+
+    def lay_out(*devices):
+        library = AmdSmi(devices)
+        for module in AMDSMI:
+            monkeypatch.setattr(f"entrypoints.metering.{module}.amdsmi", library)
+        return library
+
+    return lay_out
 
 
 @pytest.mark.parametrize(("gpu", "watts", "joules"), [(MI300, 140.0, 15.3), (OLD, 90.0, 30.6)])
@@ -266,7 +286,7 @@ def test_the_module_that_rocm_leaves_uninstalled_is_found_after_one_that_is_inst
     for folder in (shipped, site) if installed else (shipped,):
         (folder / "amdsmi").mkdir(parents=True)
         (folder / "amdsmi" / "__init__.py").write_text("")
-    code = "from entrypoints.metering.meters import amd; print(amd.amdsmi.__file__)"
+    code = "from entrypoints.metering.amd import libraries; print(libraries.amdsmi.__file__)"
     environment = {**os.environ, "ROCM_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join((str(site), str(ROOT)))}
     output = subprocess.check_output([sys.executable, "-c", code], env=environment).decode()
     assert output.startswith(str(site if installed else shipped))
@@ -290,7 +310,7 @@ def test_a_gpu_without_a_counter_tells_its_power(amds):
 def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, tmp_path, name):
     amds(*({**die, "name": name} for die in (MI250, SECOND_DIE, MI250, SECOND_DIE)))
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "3")
-    monkeypatch.setattr(amd, "PCI", tmp_path)
+    monkeypatch.setattr(amd_gpus, "PCI", tmp_path)
     for number in range(4):
         (tmp_path / f"0000:{number:02x}:00.0").touch()
     meter = amd.find(None)
@@ -315,7 +335,7 @@ def test_the_second_die_of_a_module_is_metered_by_the_first(amds, monkeypatch, t
 )
 def test_a_die_that_is_hidden_from_a_job_is_not_guessed(amds, monkeypatch, tmp_path, here, host, visible, device):
     amds(*here)
-    monkeypatch.setattr(amd, "PCI", tmp_path)
+    monkeypatch.setattr(amd_gpus, "PCI", tmp_path)
     monkeypatch.setenv("ROCR_VISIBLE_DEVICES", visible)
     for number in range(host):
         (tmp_path / f"0000:{number:02x}:00.0").touch()
@@ -332,7 +352,7 @@ def test_a_partition_is_metered_by_its_whole_gpu(amds, monkeypatch, mode, said):
     amds(MI300)
     monkeypatch.setattr(AmdSmi, "amdsmi_get_gpu_compute_partition", lambda *_: mode)
     assert amd.find(None).facts.devices == (f"0000:00:00.0{said}",)
-    assert amd.partition() == ("CPX" if said else None)
+    assert partition_mode() == ("CPX" if said else None)
 
 
 def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
@@ -369,7 +389,7 @@ def test_visible_devices_of_rocm_count_one_after_the_other(amds, monkeypatch):
 def test_conditions_of_an_amd_gpu(amds, monkeypatch, tmp_path, status, violations, throttling):
     amds({**MI300, "metrics": {"temperature_hotspot": 61, "indep_throttle_status": status}, "violations": violations})
     processes_are_numbered(monkeypatch, tmp_path, by_host=True)
-    conditions = amd.conditions(None)
+    conditions = amd_conditions(None)
     assert set(conditions) < set(DEVICE_CONDITIONS)
     assert conditions["driver"] == {"value": "6.8.5"}
     assert conditions["power_cap"] == {"value": 750.0, "unit": "W"}
@@ -385,12 +405,12 @@ def test_conditions_of_an_amd_gpu(amds, monkeypatch, tmp_path, status, violation
 
 def test_a_number_that_is_none_is_no_temperature(amds):
     amds({**MI300, "metrics": {"temperature_hotspot": 0xFFFF}, "cap": "N/A"})
-    conditions = amd.conditions(None)
+    conditions = amd_conditions(None)
     assert conditions["temperature"]["value"] is None and conditions["power_cap"]["value"] is None
 
 
 def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
-    monkeypatch.setattr(amd, "amdsmi", None)
+    monkeypatch.setattr(libraries, "amdsmi", None)
     with pytest.raises(MeterError, match="amdsmi is not in this image.*rocm_smi: librocm_smi64.so"):
         amd.find(None)
 

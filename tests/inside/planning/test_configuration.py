@@ -13,7 +13,7 @@ from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.system import cgroups, host
 
 CARD = cards.load()["resnet50"]

@@ -14,7 +14,7 @@ from entrypoints.metering import present_device
 from entrypoints.metering.present_device import PresentDevice
 from entrypoints.planning import device_defaults
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.worker.memory_estimate import estimate
 
 CARDS = cards.load()

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.contract.messages import Message, Phase, Request, Step
-from entrypoints.results import metrics, result
-from entrypoints.results.measurement import fold
+from entrypoints.results import result
+from entrypoints.results.measurement import NO_STEP, fold
+from entrypoints.results.metrics import latency, throughput
+from entrypoints.results.metrics.by_workload import every_metric
 
 PERCENTILES = {
     "latency_p50": (0.5, 11),
@@ -48,13 +50,13 @@ RUN = measured([Request(1.0, 0.1, 0.2, 0.3, 0.25), Request(3.0, 0.3, 0.2, 0.9, 0
     ],
 )
 def test_values(name, value):
-    metric = result.every_metric()[name](RUN)
+    metric = every_metric()[name](RUN)
     assert metric.value == pytest.approx(value, rel=1e-12)
     assert (metric.unit, metric.reason) == ("s", None)
 
 
 def test_throughput_counts_the_answers_of_the_window():
-    assert metrics.throughput(RUN).value == 8 / 2
+    assert throughput.throughput(RUN).value == 8 / 2
 
 
 @pytest.mark.parametrize("name", PERCENTILES)
@@ -66,7 +68,7 @@ def test_a_percentile_needs_as_many_requests_as_bound_it(name):
         return share**count + count * (1 - share) * share ** (count - 1)
 
     assert missed(least) <= 0.01 < missed(least - 1)
-    percentile = result.every_metric()[name]
+    percentile = every_metric()[name]
     assert percentile(of_latencies([1.0] * least)).value == 1.0
     few = percentile(of_latencies([1.0] * (least - 1)))
     assert few.value is None and f"{least - 1} timed requests, and this needs {least}" in str(few.reason)
@@ -75,7 +77,7 @@ def test_a_percentile_needs_as_many_requests_as_bound_it(name):
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=40), st.sampled_from(sorted(PERCENTILES)))
 def test_a_percentile_has_its_share_of_the_latencies_below_it(block, name):
     latencies = block * math.ceil(662 / len(block))
-    value, most = (result.every_metric()[metric](of_latencies(latencies)).value for metric in (name, "latency_max"))
+    value, most = (every_metric()[metric](of_latencies(latencies)).value for metric in (name, "latency_max"))
     assert value is not None and most is not None
     rank = PERCENTILES[name][0] * (len(latencies) - 1)  # from 0
     assert sum(latency < value for latency in latencies) <= math.ceil(rank)
@@ -86,28 +88,28 @@ def test_a_percentile_has_its_share_of_the_latencies_below_it(block, name):
 @given(st.lists(st.tuples(*[st.floats(0, 10)] * 5), min_size=1, max_size=20))
 def test_the_means_of_the_parts_add_up_to_the_mean_latency(parts):
     run = measured([Request(sum(values), *values[1:]) for values in parts])
-    every = result.every_metric()
+    every = every_metric()
     means = [every[f"latency_{part}_mean"](run).value for part in result.PARTS]
-    assert math.fsum(mean for mean in means if mean is not None) == pytest.approx(metrics.latency_mean(run).value)
+    assert math.fsum(mean for mean in means if mean is not None) == pytest.approx(latency.latency_mean(run).value)
     assert None not in means
 
 
 def test_without_requests_every_latency_is_null_and_says_how_to_make_some():
     run = fold([Phase("steady", 0.0), Step(1.0, 0.0, 4, 0, None)], "images", "inference")
-    named = {name: metric(run) for name, metric in result.every_metric().items() if name.startswith("latency")}
+    named = {name: metric(run) for name, metric in every_metric().items() if name.startswith("latency")}
     assert len(named) == 11
-    assert {(metric.value, metric.reason) for metric in named.values()} == {(None, metrics.NO_REQUESTS)}
-    assert result.requests(run) == {"reason": metrics.NO_REQUESTS}
+    assert {(metric.value, metric.reason) for metric in named.values()} == {(None, latency.NO_REQUESTS)}
+    assert result.requests(run) == {"reason": latency.NO_REQUESTS}
 
 
 def test_a_run_that_ended_before_the_window_says_so():
     for name in ("latency_mean", "latency_p99"):
-        assert result.every_metric()[name](measured([])).reason == metrics.NO_STEP
+        assert every_metric()[name](measured([])).reason == NO_STEP
 
 
 def test_what_streams_make_meaningless_is_null():
     for name in ("data_wait_fraction", "decode_rate", "step_time_p50", "step_time_p99"):
-        metric = result.every_metric()[name](RUN)
+        metric = every_metric()[name](RUN)
         assert metric.value is None and "latency" in str(metric.reason)
     assert result.steps(RUN)["data_wait_seconds"] is None
 

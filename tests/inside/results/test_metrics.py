@@ -13,9 +13,12 @@ from entrypoints.contract.messages import Data, Ended, Generated, Message, Phase
 from entrypoints.contract.session import DEVICE_CONDITIONS, DeviceConditions, DeviceFacts, Usage
 from entrypoints.metering.meter import Absence
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
-from entrypoints.results import metrics, result
+from entrypoints.planning.resolve import resolve
+from entrypoints.results import result
 from entrypoints.results.measurement import fold
+from entrypoints.results.metrics import compute, devices, energy, generation, throughput, tokens, training
+from entrypoints.results.metrics.by_workload import every_metric
+from entrypoints.results.metrics.metric import NO_TIME
 from entrypoints.results.quantiles import quantile
 
 # Two packages, each of which can do 312e12 operations in a second.
@@ -100,7 +103,7 @@ def test_a_phase_that_did_not_end_has_no_duration():
     ],
 )
 def test_values(name, value, unit):
-    metric = result.every_metric()[name](RUN)
+    metric = every_metric()[name](RUN)
     assert metric.value == pytest.approx(value, rel=1e-9)
     assert (metric.unit, metric.reason) == (unit, None)
 
@@ -116,17 +119,17 @@ def test_the_energy_of_decoding_is_without_that_of_prompts():
     """Prompts take 700 W, and tokens after them 100 W."""
     power = recorded(26.0, watts=lambda at: 700.0 if (at - 112.0) % 5.5 < 2.0 else 100.0, began=99.0, period=0.01)
     run = fold(TEXTS, "sequences", "inference", power=power)
-    assert metrics.tokens_per_watt_hour(run).value == pytest.approx(64 * 3600 / 3500, rel=0.01)
-    assert metrics.decode_tokens_per_watt_hour(run).value == pytest.approx(56 * 3600 / 700, rel=0.02)
+    assert tokens.tokens_per_watt_hour(run).value == pytest.approx(64 * 3600 / 3500, rel=0.01)
+    assert generation.decode_tokens_per_watt_hour(run).value == pytest.approx(56 * 3600 / 700, rel=0.02)
     slow = recorded(26.0, watts=lambda at: 100.0, began=99.0, period=0.5)
-    reason = metrics.decode_tokens_per_watt_hour(fold(TEXTS, "sequences", "inference", power=slow)).reason
+    reason = generation.decode_tokens_per_watt_hour(fold(TEXTS, "sequences", "inference", power=slow)).reason
     assert "the window of 3.5 s is shorter than 20 periods of 0.5 s" in str(reason)
-    assert metrics.decode_tokens_per_watt_hour(RUN).reason == metrics.NOT_GENERATED
+    assert generation.decode_tokens_per_watt_hour(RUN).reason == generation.NOT_GENERATED
 
 
 def test_training_time_is_of_training_and_counts_the_steps_until_a_failure():
-    assert "trains nothing" in str(metrics.training_time(fold(MESSAGES, "images", "inference")).reason)
-    assert metrics.training_time(fold(MESSAGES[:9], "images", "training")).value == 7.0
+    assert "trains nothing" in str(training.training_time(fold(MESSAGES, "images", "inference")).reason)
+    assert training.training_time(fold(MESSAGES[:9], "images", "training")).value == 7.0
 
 
 def test_energy_per_device_is_the_mean_over_the_meter_s_devices():
@@ -134,13 +137,15 @@ def test_energy_per_device_is_the_mean_over_the_meter_s_devices():
     halves = [[at / 2 for at in joules] for joules in POWER.joules]
     both = POWER._replace(facts=facts, watts=[POWER.watts[0]] * 2, joules=[POWER.joules[0], *halves])
     run = fold(MESSAGES, "images", "training", power=both)
-    assert metrics.energy(run).value == pytest.approx(750.0)
-    assert metrics.energy_per_device(run).value == pytest.approx(375.0)
+    assert energy.energy(run).value == pytest.approx(750.0)
+    assert energy.energy_per_device(run).value == pytest.approx(375.0)
 
 
 def test_throughput_per_device_needs_a_session_that_told_of_them():
     untold = fold([message for message in MESSAGES if not isinstance(message, DeviceFacts)], "images", "training")
-    assert metrics.throughput(untold).value and "how many devices" in str(metrics.throughput_per_device(untold).reason)
+    assert throughput.throughput(untold).value and "how many devices" in str(
+        throughput.throughput_per_device(untold).reason
+    )
 
 
 def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_all():
@@ -151,18 +156,18 @@ def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_al
         Phase("steady", 1.0),
     ]
     run = fold([*warmup, *[Step(1.0, 0.0, 8, 1, None, None, 0.5)] * 2], "images", "training")
-    assert metrics.decode_rate(run) == (16.0, "images/s", None)
-    assert metrics.decode_rate_of_all_workers(run) == (64.0, "images/s", None)
+    assert throughput.decode_rate(run) == (16.0, "images/s", None)
+    assert throughput.decode_rate_of_all_workers(run) == (64.0, "images/s", None)
     alone = fold(
         [Data(99, 3, None, 0), Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None, None, 0.5)], "images", "training"
     )
-    assert metrics.decode_rate_of_all_workers(alone).value == 16.0, "the main process decodes"
-    undecoded = metrics.decode_rate(fold([Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None)], "images", "training"))
+    assert throughput.decode_rate_of_all_workers(alone).value == 16.0, "the main process decodes"
+    undecoded = throughput.decode_rate(fold([Phase("steady", 1.0), Step(1.0, 0.0, 8, 1, None)], "images", "training"))
     assert undecoded == (None, "images/s", "nothing was decoded")
 
 
 def test_every_public_function_is_a_metric_and_nothing_else():
-    assert set(result.every_metric()) == {
+    assert set(every_metric()) == {
         *("throughput_per_device", "energy_per_device", "training_time", "epoch_time"),
         *("time_to_target", "evaluation_time", "rank_spread", "rank_epoch_time_mean"),
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),
@@ -183,17 +188,17 @@ def test_every_public_function_is_a_metric_and_nothing_else():
 
 
 def test_without_steps_every_metric_is_null_with_a_reason():
-    for name, metric in result.every_metric().items():
+    for name, metric in every_metric().items():
         quantity = metric(NOTHING)
         assert quantity.value is None and quantity.reason, name
 
 
 def test_what_the_device_could_not_tell_has_its_reason():
     run = fold([DEVICE, *MESSAGES, Usage("no count", 1.0, "no bus")], "images", "training", flops_per_unit=1)
-    assert metrics.peak_allocated_memory(run) == (None, "MiB", "no count")
-    assert metrics.peak_reserved_memory(run).value == 1.0
-    assert metrics.host_device_traffic(run).reason == "no bus"
-    assert metrics.utilisation(run).reason == "no cited peak for NVIDIA A100-SXM4-40GB (package) in None"
+    assert devices.peak_allocated_memory(run) == (None, "MiB", "no count")
+    assert devices.peak_reserved_memory(run).value == 1.0
+    assert devices.host_device_traffic(run).reason == "no bus"
+    assert compute.utilisation(run).reason == "no cited peak for NVIDIA A100-SXM4-40GB (package) in None"
 
 
 def test_the_conditions_of_devices_before_and_after():
@@ -215,12 +220,12 @@ def test_the_run_delay_is_the_waiting_part_of_processor_time():
 
 
 def test_inference_has_no_loss():
-    loss = metrics.final_loss(fold(MESSAGES, "images", "inference"))
+    loss = training.final_loss(fold(MESSAGES, "images", "inference"))
     assert loss.value is None and "inference" in str(loss.reason)
 
 
 def test_the_final_loss_is_the_last_finite_one():
-    loss = metrics.final_loss(fold([*MESSAGES[:-1], Step(1.0, 0.0, 8, 1, math.inf)], "images", "training"))
+    loss = training.final_loss(fold([*MESSAGES[:-1], Step(1.0, 0.0, 8, 1, math.inf)], "images", "training"))
     assert loss.value == 2.0
 
 
@@ -240,12 +245,12 @@ def approximately(joules):
 
 def test_energy_per_epoch_needs_a_second_epoch_and_all_of_them_metered():
     first_only = fold(MESSAGES[:8], "images", "training", steps_per_epoch=2, power=POWER)
-    assert len(first_only.epochs) == 1 and "after the first" in str(metrics.energy_per_epoch(first_only).reason)
+    assert len(first_only.epochs) == 1 and "after the first" in str(energy.energy_per_epoch(first_only).reason)
     gap = [at for at in POWER.times if not 116.0 < at < 117.0]  # in the third epoch
     broken = POWER._replace(times=gap, watts=[[50.0] * len(gap)], joules=[[50.0 * at for at in gap]])
-    energy = metrics.energy_per_epoch(fold(MESSAGES, "images", "training", steps_per_epoch=2, power=broken))
-    assert energy.value is None and "gap" in str(energy.reason)
-    assert "not defined" in str(metrics.energy_per_epoch(fold(MESSAGES, "images", "training", power=POWER)).reason)
+    mean = energy.energy_per_epoch(fold(MESSAGES, "images", "training", steps_per_epoch=2, power=broken))
+    assert mean.value is None and "gap" in str(mean.reason)
+    assert "not defined" in str(energy.energy_per_epoch(fold(MESSAGES, "images", "training", power=POWER)).reason)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +273,7 @@ def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(
         message._replace(identifier=computed, simulated=False) if message is DEVICE else message for message in MESSAGES
     ]
     run = fold(named, "images", "training", power=power)
-    assert (metrics.energy(run).value is not None) == counted
+    assert (energy.energy(run).value is not None) == counted
     if not counted:
         assert isinstance(run.power, Absence)
         assert run.power.reason == f"nvml read {device}, and {computed} computed: name it, --meter nvml:{computed}"
@@ -277,7 +282,7 @@ def test_a_meter_of_another_device_than_the_one_that_computed_tells_nothing(
 def test_without_a_meter_no_energy_is_told_and_the_meter_s_reason_stands_in_one_place():
     run = fold(MESSAGES, "images", "training", power=Absence("no meter measures abacuses"))
     for name in ("energy", "energy_per_unit", "units_per_watt_hour", "throughput_per_watt", "power_mean"):
-        assert result.every_metric()[name](run)[::2] == (None, "nothing was metered: power says why")
+        assert every_metric()[name](run)[::2] == (None, "nothing was metered: power says why")
     assert result.power(run) == {"reason": "no meter measures abacuses"}
 
 
@@ -360,8 +365,8 @@ def test_a_window_of_no_length_has_no_rate():
     overtaken = [*MESSAGES[:9], Step(0.0, 0.0, 8, 0, None), Ended(112.0)]
     run = fold(overtaken, "images", "inference", power=POWER, flops_per_unit=1)
     for name in ("throughput", "data_wait_fraction", "achieved_flops"):
-        assert result.every_metric()[name](run)[::2] == (None, metrics.NO_TIME)
-    values = [metric(run).value for metric in result.every_metric().values()]
+        assert every_metric()[name](run)[::2] == (None, NO_TIME)
+    values = [metric(run).value for metric in every_metric().values()]
     assert all(value is None or value >= 0 for value in values)
     assert result.steadiness(run)["outliers"]["share_of_time"] == 0
 

@@ -18,9 +18,10 @@ from entrypoints.contract.messages import Message, Phase, Step
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.contract.storage import BYTES
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
-from entrypoints.results import metrics, peaks, roofline
+from entrypoints.planning.resolve import resolve
+from entrypoints.results import peaks, roofline
 from entrypoints.results.measurement import fold
+from entrypoints.results.metrics import compute
 from entrypoints.rules.check import violations
 from entrypoints.rules.facts import Facts
 from entrypoints.rules.metrics import bound_of
@@ -166,12 +167,12 @@ def test_metrics_have_the_bound_of_the_device():
     step = work("resnet50", "training", "--batch-size", "256", "--precision", "bf16")
     messages: list[Message] = [H200, Phase("steady", 0.0), Step(0.1, 0.0, 256, 1, 1.0)]
     run = fold(messages, "images", "training", work=step, precision="bf16")
-    assert metrics.throughput_bound(run).value == pytest.approx(40721.7, rel=1e-5)
-    assert metrics.fraction_of_bound(run).value == pytest.approx(2560 / 40721.7, rel=1e-5)
+    assert compute.throughput_bound(run).value == pytest.approx(40721.7, rel=1e-5)
+    assert compute.fraction_of_bound(run).value == pytest.approx(2560 / 40721.7, rel=1e-5)
     unknown = replace(run, device=H200._replace(name="NVIDIA H300"))
-    assert metrics.throughput_bound(unknown).reason == "no cited peak for NVIDIA H300 (package) in bf16"
+    assert compute.throughput_bound(unknown).reason == "no cited peak for NVIDIA H300 (package) in bf16"
     measured = replace(unknown, measured_peak={"flops": 1e15, "device": "NVIDIA H300", "result": "x"})
-    assert metrics.throughput_bound(measured).value == pytest.approx(1e15 / 24299077632)
+    assert compute.throughput_bound(measured).value == pytest.approx(1e15 / 24299077632)
 
 
 def test_an_impossible_result_is_refused_with_its_numbers():

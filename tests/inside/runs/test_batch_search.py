@@ -14,8 +14,8 @@ from program import checked
 
 from entrypoints.contract import cards
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
 from entrypoints.planning.plan import MOST_BATCH
+from entrypoints.planning.resolve import resolve
 from entrypoints.results.outcome import Outcome
 from entrypoints.runs import batch_search
 from entrypoints.runs.batch_search import Bracket

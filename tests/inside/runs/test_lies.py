@@ -9,7 +9,7 @@ import pytest
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Ended
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.results.measurement import fold
 from entrypoints.results.outcome import Ending
 from entrypoints.runs import execute, supervise

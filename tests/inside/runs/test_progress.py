@@ -12,7 +12,7 @@ from program import ROOT
 from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Evaluated, Phase, Skipped, Step
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.runs import progress
 from entrypoints.runs.pace import Pace
 

@@ -236,9 +236,9 @@ def weights_of_yesterday():
     """Inference with weights of before the last updates."""
 
     def train(self, original, batch):
-        kept = self.cached_inference_model
+        kept = self.inference.plain
         report = original(self, batch)
-        self.cached_inference_model = kept
+        self.inference.plain = kept
         return report
 
     return of_session("train", train)

@@ -13,7 +13,7 @@ from entrypoints.contract.messages import Message, Phase, RunCheck, Skipped, Ste
 from entrypoints.contract.session import Batch, FirstStep, StepReport
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.worker.loop import AHEAD, LOSS_INTERVAL, Loop
 
 CARD = cards.load()["resnet50"]

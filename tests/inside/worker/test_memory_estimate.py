@@ -7,7 +7,7 @@ import pytest
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning import arguments
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.worker import memory_estimate
 
 CARD = cards.load()["resnet50"]

@@ -15,7 +15,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.messages import Message, Phase, Request, Skipped, Step, decode, encode
 from entrypoints.contract.session import Answer, Batch
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.worker.request_streams import CompletedRequest, RequestStreams
 
 PREPROCESSING, TRANSFER, COMPUTE, RETRIEVAL = 0.001, 0.003, 0.006, 0.002  # s

@@ -12,8 +12,9 @@ from entrypoints.contract import cards
 from entrypoints.contract.messages import Diagnosed, Phase, RunCheck, Step, decode, encode
 from entrypoints.contract.session import Batch, ChainSample
 from entrypoints.contract.statuses import RunError
-from entrypoints.results import metrics
 from entrypoints.results.measurement import fold
+from entrypoints.results.metrics import chains, training
+from entrypoints.results.metrics.by_workload import every_metric
 from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, SamplingLoop, diagnose
 
 CARD = cards.load()["mcmc"]
@@ -124,7 +125,7 @@ RUN = fold([Phase("steady", 0.0), *STEPS, Diagnosed(3, 6.0, 1.5, 1.2)], "samples
     ],
 )
 def test_metrics_of_chains(name, value, unit):
-    metric = getattr(metrics, name)(RUN)
+    metric = every_metric()[name](RUN)
     assert (metric.value, metric.unit) == (pytest.approx(value), unit)
 
 
@@ -140,10 +141,10 @@ def test_metrics_of_chains(name, value, unit):
 def test_without_a_judgement_there_is_a_reason(messages, said):
     run = fold([Phase("steady", 0.0), *messages], "samples", "sampling")
     for name in ("effective_sample_size", "effective_sample_throughput", "r_hat"):
-        metric = getattr(metrics, name)(run)
-        assert metric.value is None and said in metric.reason
-    assert (metrics.acceptance_rate(run).value is None) == (said == "no samples were drawn")
-    assert "sampling has no loss" in str(metrics.final_loss(run).reason)
+        metric = every_metric()[name](run)
+        assert metric.value is None and said in str(metric.reason)
+    assert (chains.acceptance_rate(run).value is None) == (said == "no samples were drawn")
+    assert "sampling has no loss" in str(training.final_loss(run).reason)
 
 
 def test_operations_are_reckoned_from_the_sizes():

@@ -13,9 +13,10 @@ from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.contract.statuses import UsageError
 from entrypoints.contract.target import Quality, Target, reached
 from entrypoints.planning import arguments
-from entrypoints.planning.configuration import resolve
-from entrypoints.results import metrics, result
+from entrypoints.planning.resolve import resolve
+from entrypoints.results import result
 from entrypoints.results.measurement import EVALUATED, fold
+from entrypoints.results.metrics import energy, throughput, training
 from entrypoints.worker.target_pursuit import Evaluation, TargetPursuit
 
 LOSS: Target = {"metric": "loss", "value": 0.5, "evaluation_steps": 2}
@@ -116,9 +117,9 @@ RUN = fold(
 
 
 def test_time_to_target_is_training_time():
-    assert metrics.time_to_target(RUN).value == 7.0
-    assert metrics.evaluation_time(RUN).value == 13.0
-    assert metrics.throughput(RUN).value == 4.0  # 16 images in the four seconds of the timed steps
+    assert training.time_to_target(RUN).value == 7.0
+    assert training.evaluation_time(RUN).value == 13.0
+    assert throughput.throughput(RUN).value == 4.0  # 16 images in the four seconds of the timed steps
 
 
 def test_no_phase_has_evaluations_in_it():
@@ -126,7 +127,7 @@ def test_no_phase_has_evaluations_in_it():
 
 
 def test_evaluations_leave_no_energy():
-    assert metrics.energy(RUN).reason == EVALUATED
+    assert energy.energy(RUN).reason == EVALUATED
 
 
 def test_what_is_told_of_a_target():

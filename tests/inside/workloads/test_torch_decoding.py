@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from small_networks import losses_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract.choices import DEFAULT_MODE  # noqa: E402
 from entrypoints.contract.session import Batch, rule_of  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
 from entrypoints.devices.pytorch.shared import packing  # noqa: E402
@@ -139,7 +140,7 @@ def test_compiled_generation_is_one_program_for_all_tokens(workload):
 
     counters.clear()
     texts = []
-    for compiled in (False, True):
+    for compiled in (None, DEFAULT_MODE):
         session, card = made(workload, compiled=compiled)
         source = SimpleNamespace(
             begin=lambda tokens, new, session=session: session.begin(Batch(tokens, None), new), follow=session.iterate

@@ -394,12 +394,12 @@ def test_what_is_no_measured_peak_is_refused_by_name(measured, tmp_path, path, v
     place = tmp_path / "peak.json"
     place.write_text(json.dumps(forged_peak(measured[MATMUL], path, value)), "utf-8")
     with pytest.raises(UsageError, match=cause):
-        measured_peak.read(parse(["lstm", "--measured-peak", str(place)]), "fp32", "cpu")
+        measured_peak.read(parse(["lstm", "--measured-peak", str(place)]), "fp32", "cpu", 1)
 
 
 def test_a_measured_peak_that_is_not_there_or_of_no_single_rank_is_refused(tmp_path):
     place = str(tmp_path / "none.json")
     with pytest.raises(UsageError, match="it cannot be read"):
-        measured_peak.read(parse(["lstm", "--measured-peak", place]), "fp32", "cpu")
+        measured_peak.read(parse(["lstm", "--measured-peak", place]), "fp32", "cpu", 1)
     with pytest.raises(UsageError, match="which 2 ranks share"):
-        measured_peak.read(parse(["lstm", "--measured-peak", place, "--replicas", "2"]), "fp32", "cpu")
+        measured_peak.read(parse(["lstm", "--measured-peak", place, "--replicas", "2"]), "fp32", "cpu", 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any
 
@@ -74,6 +75,28 @@ if TorchDispatchMode is not None:
             """Note an operation and do it."""
             self.names.append(str(operation).split(".")[1] if "." in str(operation) else str(operation))
             return operation(*arguments, **(named or {}))
+
+
+class AttentionObserver:
+    """Sees by a sample of the first batch which kernels compute a network's attention, if it has any."""
+
+    def __init__(self, model: nn.Module, looks: bool) -> None:
+        self.model, self.looks = model, looks and has_attention(model)
+        self.sample: Any = None
+        self.seen: str | None = None
+
+    def look_at(self, inputs: Any) -> None:
+        """Keep a sample of the first batch, to see later how the network computes it."""
+        if self.looks and self.sample is None:
+            self.sample = one_sample(inputs)
+
+    def kernels(self, autocast: Any, training: bool) -> str | None:
+        """Return the kernels of the network's attention; None if it has none, or nobody looks."""
+        if self.sample is not None and self.seen is None:
+            with contextlib.suppress(RuntimeError):  # out of memory: a result can lack this fact, and not the rest
+                self.seen = attention_kernels(self.model, self.sample, autocast, training)
+            self.sample, self.looks = None, False
+        return self.seen
 
 
 def matmul_precision(kind: str, dtype: torch.dtype | None) -> str:

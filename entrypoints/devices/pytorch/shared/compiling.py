@@ -17,6 +17,7 @@ import torch
 
 from entrypoints.contract.choices import DEFAULT_MODE, MAX_AUTOTUNE, REDUCE_OVERHEAD
 from entrypoints.contract.statuses import RunError
+from entrypoints.devices.pytorch.shared.layout import LAYOUT
 
 COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
 # The mode of torch.compile by ours, with CUDA graphs and without.
@@ -28,8 +29,11 @@ MODES: Mapping[str, tuple[str | None, str | None]] = {
 VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
 
 
-def compile_model(model: Any, mode: str, graphs: bool) -> Any:
-    """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not."""
+def compile_model(model: Any, mode: str | None, graphs: bool = False) -> Any:
+    """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not; without a mode
+    the model itself."""
+    if not mode:
+        return model
     with_graphs, without = MODES[mode]
     return torch.compile(model, mode=with_graphs if graphs else without)
 
@@ -136,3 +140,13 @@ def described(mode: str, graphs: bool, counts: Mapping[str, Any]) -> str:
     if counts.get("graph_breaks"):
         how += ", with graph breaks"
     return how
+
+
+def execution(how: str) -> str:
+    """Return how a session runs a model, compiled or not, for the result."""
+    return f"{how}, {LAYOUT}; inference with normalisations folded into convolutions"
+
+
+def planned(compiled: str | None) -> str:
+    """Return how a session is going to run a model: before it did, nothing is known of graphs."""
+    return execution(f"compiled by TorchInductor ({compiled})" if compiled else "eager")

@@ -11,9 +11,9 @@ from entrypoints.contract.choices import WITH_GRAPHS
 from entrypoints.contract.session import Answer, Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared import rocm
-from entrypoints.devices.pytorch.shared.compiling import require_torch_compile
+from entrypoints.devices.pytorch.shared.compiling import planned, require_torch_compile
 from entrypoints.devices.pytorch.shared.generation import ReplayedGeneration, StaticGeneration
-from entrypoints.devices.pytorch.shared.session import TorchSession, planned
+from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.devices.pytorch.shared.transfer import CopyingFeed, ThreadStreams, Transit, pinned, received
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.system.facts import MIB

@@ -28,59 +28,23 @@ from entrypoints.contract.session import (
     SamplerRule,
     StepReport,
 )
-from entrypoints.devices.pytorch.shared.backends import (
-    allocator,
-    attention_kernels,
-    autotuning,
-    has_attention,
-    matmul_precision,
-    one_sample,
-)
-from entrypoints.devices.pytorch.shared.compiling import compilation, compile_model, counted, described
+from entrypoints.devices.pytorch.shared.backends import AttentionObserver, allocator, autotuning, matmul_precision
+from entrypoints.devices.pytorch.shared.compiling import compilation, compile_model, counted, described, execution
 from entrypoints.devices.pytorch.shared.generation import StaticGeneration
+from entrypoints.devices.pytorch.shared.inference import InferenceModels
 from entrypoints.devices.pytorch.shared.layout import LAYOUT
 from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions
 from entrypoints.devices.pytorch.shared.recorded import Recorded
 from entrypoints.devices.pytorch.shared.tensors import combine_results, evaluation_result, micro_batches, to_host
 from entrypoints.devices.pytorch.shared.transfer import normalised
+from entrypoints.devices.pytorch.shared.updates import overflowed, updates_fused
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.selection import strategy_of
 from entrypoints.workloads.pytorch.build import Objective, decoding_late
 from entrypoints.workloads.pytorch.samplers import Leapfrog, Leaps, chain_sample, sampler, several
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-FUSED_ON_INTEL = (
-    "2.1.0a0"  # earlier fused optimizers refuse other devices than CUDA: github.com/pytorch/pytorch, 104517
-)
-
 CallableModel = Any  # a model or its compiled form, which has the model's attributes
-
-
-def execution(how: str) -> str:
-    """Return how a session runs a model, compiled or not, for the result."""
-    return f"{how}, {LAYOUT}; inference with normalisations folded into convolutions"
-
-
-def planned(compiled: str | None) -> str:
-    """Return how a session is going to run a model: before it did, nothing is known of graphs."""
-    return execution(f"compiled by TorchInductor ({compiled})" if compiled else "eager")
-
-
-def updates_fused(hardware: torch.device, rule: OptimizerRule, precision: str) -> bool:
-    """Return whether an update is fused on the hardware.
-
-    Never that of gradient descent in fp16: if the first step overflows, the fused kernel returns without writing the
-    momentum, which stays what was in memory (torch/optim/sgd.py makes it by `empty_like`; seen with PyTorch 2.11).
-    """
-    if rule.name == "sgd" and precision == "fp16":
-        return False
-    return hardware.type == "cuda" or (hardware.type == "xpu" and torch.__version__ >= FUSED_ON_INTEL)
-
-
-def overflowed(scaler: Any, optimizer: Any) -> Sequence[torch.Tensor]:
-    """Return what a scaler found while it unscaled the gradients of an optimizer: above 0 if one was not finite."""
-    by_device: Mapping[Any, torch.Tensor] = scaler._found_inf_per_device(optimizer)  # the same from torch 1.6 on
-    return list(by_device.values())
 
 
 class TorchSession:
@@ -93,7 +57,6 @@ class TorchSession:
     scaler: Any = None  # of gradients, for a precision that loses small values
     graphs = False  # whether a compiled step is to be recorded once and replayed by the GPU
     notes = ""  # what else a result says of how the model is run
-    attention_kernels: str | None = None  # once they were seen
 
     def __init__(
         self,
@@ -116,8 +79,7 @@ class TorchSession:
         self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
         if group and self.strategy.engine:
             self.note(f"{group.strategy} by {self.strategy.engine}")
-        self.sample: Any = None  # the first one, if the network has attention, to see by which kernels it is computed
-        self.looks = group is None and not isinstance(rule, SamplerRule) and has_attention(model)
+        self.attention = AttentionObserver(model, group is None and not isinstance(rule, SamplerRule))
         self.optimizer: Any = None
         self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
         self.sampler: Any = None
@@ -126,9 +88,7 @@ class TorchSession:
             self.gradient_norm = rule.gradient_norm
         elif isinstance(rule, SamplerRule):
             self.sampler = sampler(self.model.network, rule, self.optimised_leaps)
-        self.cached_inference_model: CallableModel | None = None  # valid until the weights change
-        self.cached_generation: StaticGeneration | None = None  # of the same network
-        self.replayed_inference_model: CallableModel | None = None  # the same, recorded as a graph by one thread
+        self.inference = InferenceModels(model, self.strategy, compiled)
 
     def note(self, text: str) -> None:
         """Add to what a result says of how the model is run."""
@@ -174,11 +134,11 @@ class TorchSession:
     def train(self, batch: Batch) -> StepReport:
         """Do forward, backward and update."""
         self.model.train()
-        self.cached_inference_model = self.replayed_inference_model = self.cached_generation = None
+        self.inference.forget()
         self.trained = True
         batch = self.to_device(batch)
         self.expect_padding(batch)
-        self.look_at(batch)
+        self.attention.look_at(batch.inputs)
         observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
         self.optimizer.zero_grad(set_to_none=True)
         with compilation():
@@ -195,7 +155,7 @@ class TorchSession:
 
         Networks are shared by the threads of requests, which therefore always mask it.
         """
-        for model in filter(None, (self.model, self.cached_inference_model, self.replayed_inference_model)):
+        for model in filter(None, (self.model, self.inference.plain, self.inference.recorded)):
             network: Any = getattr(model, "network", None)
             if hasattr(network, "padded"):
                 network.padded = batch is None or batch.padding != 0
@@ -244,7 +204,7 @@ class TorchSession:
         """Do a forward pass in evaluation mode. Its output is valid until the next one."""
         self.expect_padding(batch)
         batch_on_device = self.to_device(batch._replace(targets=None))
-        self.look_at(batch_on_device)
+        self.attention.look_at(batch_on_device.inputs)
         output, _ = self.forward(batch_on_device, self.graphs)
         return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
 
@@ -298,9 +258,7 @@ class TorchSession:
         network = self.inference_model().network
         if not self.compiled:
             return network
-        if self.cached_generation is None or self.cached_generation.network is not network:
-            self.cached_generation = self.static_generation(network)
-        return self.cached_generation
+        return self.inference.generation_of(network, self.static_generation)
 
     def static_generation(self, network: Any) -> StaticGeneration:
         """Return compiled programs that generate texts."""
@@ -340,7 +298,7 @@ class TorchSession:
     def forward(self, batch_on_device: Batch, graphs: bool = False) -> tuple[Any, Any]:
         """Return the output, and the loss if there are targets; with `graphs`, from the thread that records them."""
         with compilation(), self.strategy.evaluating(), self.autocast():
-            model = self.replayed_model() if graphs else self.inference_model()
+            model = self.inference.replayed_model() if graphs else self.inference_model()
             result: tuple[Any, Any] = model(batch_on_device.inputs, batch_on_device.targets)
         return result
 
@@ -356,7 +314,7 @@ class TorchSession:
 
     def maybe_compiled(self, model: Objective, graphs: bool = False) -> CallableModel:
         """Return the compiled model, or the model itself if nothing is compiled."""
-        return compile_model(model, self.compiled, graphs) if self.compiled else model
+        return compile_model(model, self.compiled, graphs)
 
     def optimised_leaps(self, leapfrog: Leapfrog, steps: int) -> Leaps:
         """Return what does so many leapfrog steps: compiled, and replayed by the GPU, if the session does that."""
@@ -364,23 +322,8 @@ class TorchSession:
         return Recorded(called) if self.graphs else called
 
     def inference_model(self) -> CallableModel:
-        """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
-        model = self.cached_inference_model
-        if model is None:
-            model = self.cached_inference_model = self.maybe_compiled(self.strategy.inference_model(self.model))
-        return model
-
-    def replayed_model(self) -> CallableModel:
-        """Return the model for inference that is recorded and replayed as CUDA graphs."""
-        if self.replayed_inference_model is None:
-            own = self.strategy.inference_model(self.model)
-            self.replayed_inference_model = self.maybe_compiled(own, graphs=True)
-        return self.replayed_inference_model
-
-    def look_at(self, batch_on_device: Batch) -> None:
-        """Keep a sample of the first batch, to see later how the network computes it."""
-        if self.looks and self.sample is None:
-            self.sample = one_sample(batch_on_device.inputs)
+        """Return the model for inference."""
+        return self.inference.model()
 
     def executed(self) -> Executed:
         """Return how the model was run so far."""
@@ -390,24 +333,15 @@ class TorchSession:
         kind = self.hardware.type
         facts = {
             **counts,
-            "attention": self.attention(),
+            "attention": self.attention.kernels(self.autocast(), self.trained),
             "matmul_precision": matmul_precision(kind, self.dtype),
             "allocator": allocator(kind),
             "autotuning": autotuning(kind, self.compiled),
         }
         return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
 
-    def attention(self) -> str | None:
-        """Return the kernels of the network's attention; None if it has none, or several ranks compute it."""
-        if self.sample is not None and self.attention_kernels is None:
-            with contextlib.suppress(RuntimeError):  # out of memory: a result can lack this fact, and not the rest
-                self.attention_kernels = attention_kernels(self.model, self.sample, self.autocast(), self.trained)
-            self.sample, self.looks = None, False
-        return self.attention_kernels
-
     def close(self) -> None:
         """Release memory."""
         self.strategy.close()
         del self.model, self.train_model, self.strategy, self.optimizer, self.sampler
-        del self.cached_inference_model, self.replayed_inference_model, self.sample
-        del self.cached_generation
+        del self.inference, self.attention

@@ -1,0 +1,1 @@
+"""PopTorch on IPUs: its steps, options, optimizers and errors."""

@@ -1,0 +1,1 @@
+"""GPUs of AMD, as the management libraries of ROCm show them."""

@@ -1,0 +1,1 @@
+"""GPUs of NVIDIA, as their driver's management library shows them."""

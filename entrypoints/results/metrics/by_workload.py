@@ -1,0 +1,68 @@
+"""All metrics by name, and those that a workload can have."""
+
+from __future__ import annotations
+
+import inspect
+from types import ModuleType
+from typing import Any, Callable, Mapping
+
+from entrypoints.contract.cards import generates, tokenised
+from entrypoints.contract.points import MICROBENCHMARK
+from entrypoints.results.measurement import Measurement
+from entrypoints.results.metrics import (
+    chains,
+    compute,
+    devices,
+    energy,
+    generation,
+    latency,
+    points,
+    ranks,
+    steps,
+    throughput,
+    tokens,
+    training,
+)
+from entrypoints.results.metrics.metric import Metric
+
+MetricFunction = Callable[[Measurement], Metric]
+ALWAYS = (throughput, steps, latency, training, devices, compute, energy)
+
+
+def _defined_in(*modules: ModuleType) -> dict[str, MetricFunction]:
+    """Return the public functions that modules define, by name."""
+    return {
+        name: function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+OF_TOKENS = frozenset(_defined_in(tokens))
+OF_GENERATION = frozenset(_defined_in(generation))
+OF_CHAINS = frozenset(_defined_in(chains))
+OF_RANKS = frozenset(_defined_in(ranks))
+OF_POINTS = frozenset(_defined_in(points))
+
+
+def every_metric() -> dict[str, MetricFunction]:
+    """Return every metric, in the order of their names."""
+    return dict(sorted(_defined_in(*ALWAYS, tokens, generation, chains, ranks, points).items()))
+
+
+def possible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> dict[str, MetricFunction]:
+    """Return every metric, except those of tokens, texts, chains, ranks and micro-benchmarks if there are none."""
+    impossible = impossible_metrics(problem, task, ranks)
+    return {name: metric for name, metric in every_metric().items() if name not in impossible}
+
+
+def impossible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> frozenset[str]:
+    """Return the names of the metrics that a workload cannot have on so many ranks."""
+    return (
+        (frozenset() if tokenised(problem) else OF_TOKENS)
+        | (frozenset() if generates(problem, task) else OF_GENERATION)
+        | (frozenset() if task == "sampling" else OF_CHAINS)
+        | (frozenset() if ranks > 1 else OF_RANKS)
+        | (frozenset() if task == MICROBENCHMARK else OF_POINTS)
+    )

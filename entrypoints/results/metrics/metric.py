@@ -1,0 +1,61 @@
+"""A metric, and what several of them follow from.
+
+Each is found by a pure function of a Measurement; a number that cannot be determined is None, with a reason.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, NamedTuple, Sequence
+
+from entrypoints.results.measurement import NO_STEP, Measurement
+from entrypoints.results.quantiles import quantile
+
+NO_TIME = "the timed window is shorter than the resolution of the clock"
+LEAST = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 1.0: 1}  # times that a percentile needs
+
+
+class Metric(NamedTuple):
+    """A number and its unit, or the reason why there is none."""
+
+    value: float | None
+    unit: str
+    reason: str | None = None
+
+
+def units(measurement: Measurement) -> int:
+    """Return the units of the timed window."""
+    return sum(step.units for step in measurement.timed_steps)
+
+
+def no_window(measurement: Measurement) -> str | None:
+    """Return why there is no time to divide by, if so: requests that finish together may leave a window of length 0."""
+    return (None if measurement.window else NO_TIME) if measurement.timed_steps else NO_STEP
+
+
+def no_later_epoch(measurement: Measurement) -> str | None:
+    """Return why there is no epoch after the first; None if there is one."""
+    if not measurement.steps_per_epoch:
+        return "an epoch is not defined: synthetic data have no end (--samples-per-epoch)"
+    if not measurement.epochs[1:]:
+        return "no epoch after the first, which contains compilation, was finished"
+    return None
+
+
+def from_energy(measurement: Measurement, unit: str, value_of: Callable[[float], float]) -> Metric:
+    """Return what follows from the joules of the timed window."""
+    if not measurement.timed_steps:
+        return Metric(None, unit, NO_STEP)
+    joules, reason = measurement.timed_energy
+    return Metric(None, unit, reason) if joules is None else Metric(value_of(joules), unit)
+
+
+def percentile(times: Sequence[float], share: float, what: str) -> Metric:
+    """Return a percentile, if there are as many times as MLPerf Inference requires to stop early.
+
+    From `LEAST` on, the second slowest is slower than the true percentile in 99 of 100 runs (inference_rules, "early
+    stopping"). With fewer, a percentile is little more than the slowest of a few.
+    """
+    if len(times) < LEAST[share]:
+        reason = f"{len(times)} timed {what}, and this needs {LEAST[share]}"
+        return Metric(None, "s", f"{reason}: ask for more --steps or a longer --duration")
+    return Metric(quantile(times, share), "s")
