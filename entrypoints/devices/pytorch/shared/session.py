@@ -367,15 +367,18 @@ class TorchSession:
         """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
         model = self.cached_inference_model
         if model is None:
-            model = self.cached_inference_model = self.maybe_compiled(self.strategy.inference_model(self.model))
+            model = self.cached_inference_model = self.made_for_inference()
         return model
 
     def replayed_model(self) -> CallableModel:
         """Return the model for inference that is recorded and replayed as CUDA graphs."""
         if self.replayed_inference_model is None:
-            own = self.strategy.inference_model(self.model)
-            self.replayed_inference_model = self.maybe_compiled(own, graphs=True)
+            self.replayed_inference_model = self.made_for_inference(graphs=True)
         return self.replayed_inference_model
+
+    def made_for_inference(self, graphs: bool = False) -> CallableModel:
+        """Return the model for inference with today's weights, compiled if the session does that."""
+        return self.maybe_compiled(self.strategy.inference_model(self.model), graphs)
 
     def look_at(self, batch_on_device: Batch) -> None:
         """Keep a sample of the first batch, to see later how the network computes it."""
@@ -394,6 +397,7 @@ class TorchSession:
             "matmul_precision": matmul_precision(kind, self.dtype),
             "allocator": allocator(kind),
             "autotuning": autotuning(kind, self.compiled),
+            "convolutions": self.convolutions(),
         }
         return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
 
@@ -404,6 +408,10 @@ class TorchSession:
                 self.attention_kernels = attention_kernels(self.model, self.sample, self.autocast(), self.trained)
             self.sample, self.looks = None, False
         return self.attention_kernels
+
+    def convolutions(self) -> str | None:
+        """Return how convolutions were computed in inference; None if each is an operation of its own."""
+        return None
 
     def close(self) -> None:
         """Release memory."""
