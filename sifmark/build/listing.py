@@ -72,9 +72,7 @@ def with_bounds(rows: Iterable[Row], devices: Iterable[str]) -> list[Row]:
     return [
         {
             **row,
-            "bounds": [
-                {"device": name, **bound} for name in names for bound in of_workload(loaded[row["name"]], name)
-            ],
+            "bounds": [{"device": name, **bound} for name in names for bound in of_workload(loaded[row["name"]], name)],
         }
         for row in rows
     ]

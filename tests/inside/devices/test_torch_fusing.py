@@ -10,16 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import gpu_stand_in  # noqa: E402
-from test_torch_gpu import RUNTIME  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import rule_of  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.devices.pytorch.shared import fusing, gpu  # noqa: E402
+from entrypoints.devices.pytorch.shared import fusing  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, resnet  # noqa: E402
 
 CARDS = cards.load()
-
 
 
 def small(workload):
@@ -34,11 +32,13 @@ def small(workload):
 
 
 class Library:
-    """The operations of cuDNN, as their documentation has them, by those of the CPU. Counts its calls."""
+    """cuDNN's operations with the arguments of PyTorch's signatures, computed by the CPU's. Counts its calls."""
 
-    def __init__(self, refuses=None):
+    def __init__(self, monkeypatch, refuses=None):
         self.calls, self.refuses = [], refuses
-        self.operations = fusing.FusingLibrary("cudnn", self.rectified, self.added)
+        monkeypatch.setattr(torch, "cudnn_convolution_relu", self.rectified)
+        monkeypatch.setattr(torch, "cudnn_convolution_add_relu", self.added)
+        self.operations = fusing.of_gpus("cudnn")
 
     def rectified(self, x, weight, bias, stride, padding, dilation, groups):
         assert x.dtype == weight.dtype == bias.dtype, "they are not cast"
@@ -71,96 +71,135 @@ FASTER, SLOWER = (1.0, 2.0), (2.0, 1.0)  # in one operation, and in several
 
 
 def inference(workload, precision="fp32"):
-    """A folded network with running statistics of its own, and images."""
+    """A session that has trained two steps, so that statistics are of its own; images; and its folded network."""
     card = small(workload)
     session = cpu.open_session(build.model(card, 1), rule_of(card.problem, 4), precision)
     batch = session.to_device(loader.synthetic_batch(card, 4, seed=1))
     for _ in range(2):
         session.train(batch)
-    return session, batch
+    return session, batch, session.strategy.inference_model(session.model)
+
+
+def answer(session, model, batch):
+    with torch.inference_mode(), session.autocast():
+        return model(batch.inputs)[0].float()
 
 
 @pytest.mark.parametrize(("workload", "precision"), [("resnet50", "fp32"), ("resnext101_32x4d", "bf16")])
-def test_fused_and_unfused_networks_compute_the_same(workload, precision):
-    session, batch = inference(workload, precision)
-    expected = session.infer(batch).output()
-    library = Library()
-    layers = fusing.fuse(session.cached_inference_model, library.operations, in_turn(*FASTER))
-    assert len(layers) == 10 and fusing.described(layers) is None, "nothing was called yet"
-    for calls in (20, 30):  # the first call tries each layer, and computes it
-        difference = abs(session.infer(batch).output() - expected).max()
-        assert difference <= abs(expected).max() * (1e-5 if precision == "fp32" else 0.03)
+def test_fused_and_unfused_networks_compute_the_same(monkeypatch, workload, precision):
+    session, batch, model = inference(workload, precision)
+    expected = answer(session, model, batch)
+    library, choices = Library(monkeypatch), {}
+    fusing.fuse(model, library.operations, in_turn(*FASTER), choices)
+    assert fusing.described("cuda", choices) is None, "nothing was called yet"
+    for calls in (30, 40):  # the first call tries each layer, and computes it
+        difference = (answer(session, model, batch) - expected).abs().max()
+        assert difference <= expected.abs().max() * (1e-5 if precision == "fp32" else 0.03)
         assert len(library.calls) == calls and library.calls.count("added") == 3 * calls / 10
-    assert fusing.described(layers) == "10 of 10 in one operation with their ReLU, by cudnn"
+    assert fusing.described("cuda", choices) == "10 of 10 in one operation with their ReLU, by cudnn"
 
 
-def test_a_layer_that_is_slower_in_one_operation_stays_as_it_was():
-    session, batch = inference("resnet50")
-    expected = session.infer(batch).output()
-    library = Library()
-    layers = fusing.fuse(session.cached_inference_model, library.operations, in_turn(*SLOWER))
+def test_a_layer_that_is_slower_in_one_operation_stays_as_it_was(monkeypatch):
+    session, batch, model = inference("resnet50")
+    expected = answer(session, model, batch)
+    library, choices = Library(monkeypatch), {}
+    fusing.fuse(model, library.operations, in_turn(*SLOWER), choices)
     for _ in range(2):
-        assert (session.infer(batch).output() == expected).all()
-    assert len(library.calls) == 10, "each was tried once"
-    assert fusing.described(layers) == "0 of 10 in one operation with their ReLU, by cudnn"
+        assert torch.equal(answer(session, model, batch), expected)
+    assert len(library.calls) == 20, "each was tried once"
+    assert fusing.described("cuda", choices) == "0 of 10 in one operation with their ReLU, by cudnn"
 
 
-def test_what_the_library_cannot_compute_stays_as_it_was():
+def test_what_the_library_cannot_compute_stays_as_it_was(monkeypatch):
     """Such as 7x7 convolutions here."""
-    session, batch = inference("resnet50")
-    session.infer(batch)
-    library = Library(refuses=lambda weight: weight.shape[-1] == 7)
-    layers = fusing.fuse(session.cached_inference_model, library.operations, in_turn(*FASTER))
-    session.infer(batch)
-    assert [layer.fused for layer in layers] == [False] + [True] * 9
-    assert str(fusing.described(layers)).startswith("9 of 10")
+    session, batch, model = inference("resnet50")
+    library, choices = Library(monkeypatch, refuses=lambda weight: weight.shape[-1] == 7), {}
+    fusing.fuse(model, library.operations, in_turn(*FASTER), choices)
+    answer(session, model, batch)
+    assert list(choices.values()) == [False] + [True] * 9
+    assert str(fusing.described("cuda", choices)).startswith("9 of 10")
 
 
 def test_pytorch_takes_these_arguments():
-    """A build for the CPU knows the operations, and their arguments, and says that it has no kernel for them."""
-    library = fusing.library("cuda")
-    assert library is not None and fusing.library("xpu") is None and fusing.library("cpu") is None
-    layer = fusing.FusedConvolution(torch.nn.Conv2d(4, 4, 3, padding=1), library, in_turn(*FASTER))
-    x = torch.ones(1, 4, 8, 8)
-    with torch.inference_mode():
-        for shortcut in (None, x):
-            with pytest.raises(NotImplementedError, match="cudnn_convolution"):
-                layer.in_one(x, shortcut)
-        assert torch.equal(layer.rectified(x), torch.relu(layer(x))) and layer.fused is False
+    """A build for the CPU knows cuDNN's and MIOpen's operations, and says that it has no kernel for them."""
+    assert fusing.library("xpu") is None
+    for name in ("cudnn", "miopen"):
+        library = fusing.of_gpus(name)
+        if library is None:
+            assert name == "miopen", "PyTorch 1.13 has none"
+            continue
+        layer = fusing.FusedConvolution("", torch.nn.Conv2d(4, 4, 3, padding=1), library, in_turn(*FASTER), {})
+        x = torch.ones(1, 4, 8, 8)
+        with torch.inference_mode():
+            for shortcut in (None, x):
+                with pytest.raises(NotImplementedError, match=f"{name}_convolution"):
+                    layer.in_one(x, shortcut)
+            assert torch.equal(layer.rectified(x), torch.relu(layer(x))) and not layer.choices[""]
 
 
 def test_a_call_is_timed_by_its_fastest():
     runtime: Any = gpu_stand_in.Runtime()
     seconds = iter([9.0, 9.0, 3.0, 2.0, 4.0, 2.5, 3.0])
-    assert fusing.timing(runtime)(lambda: runtime.queue("call", next(seconds))) == pytest.approx(2.0)
+
+    class Clock:
+        def mark(self):
+            event = runtime.Event(enable_timing=True)
+            event.record()
+            return event
+
+        def wait(self, mark):
+            mark.synchronize()
+
+        def seconds_between(self, earlier, later):
+            return earlier.elapsed_time(later) / 1000
+
+    assert fusing.fastest(Clock(), lambda: runtime.queue("call", next(seconds))) == pytest.approx(2.0)
     assert len(runtime.of("event awaited")) == 1
 
 
 @pytest.mark.parametrize("compiled", [None, "default"])
-def test_an_eager_session_fuses_after_every_update_anew(monkeypatch, compiled):
-    library, card = Library(), small("resnet50")
-    monkeypatch.setattr(fusing, "library", lambda kind: library.operations)
-    monkeypatch.setattr(fusing, "timing", lambda runtime: in_turn(*FASTER))
+def test_an_eager_session_fuses_after_every_update_and_tries_once(monkeypatch, compiled):
+    card, library = small("resnet50"), Library(monkeypatch)
+    plain, fused = [cpu.open_session(build.model(card, 1), rule_of(card.problem, 4), "fp32", None) for _ in range(2)]
+    fused.compiled = compiled
+    batch = fused.to_device(loader.synthetic_batch(card, 4, seed=1))
     monkeypatch.setattr(torch, "compile", lambda model, mode: model, raising=False)
-    facts = gpu.facts("cpu", "nobody", "none", "package", 1 << 30)
-    session = gpu.GpuSession(RUNTIME, build.model(card, 1), rule_of(card.problem, 4), "fp32", compiled, None, facts, dict)
-    reference = cpu.open_session(build.model(card, 1), rule_of(card.problem, 4), "fp32")
-    batch = session.to_device(loader.synthetic_batch(card, 4, seed=1))
-    outputs = []
+    timed = in_turn(*FASTER)
+    monkeypatch.setattr(fusing, "fastest", lambda _, call: timed(call))
     for _ in range(2):
-        outputs = [each.infer(batch).output() for each in (session, reference)]
-        assert outputs[0] == pytest.approx(outputs[1], rel=1e-4, abs=1e-5)
-        for each in (session, reference):
-            each.train(batch)
-    assert len(library.calls) == (0 if compiled else 40) and session.model.network.conv1.weight.requires_grad
-    assert session.convolutions() == (None if compiled else "10 of 10 in one operation with their ReLU, by cudnn")
-    if not compiled:
-        assert session.executed().facts["convolutions"] == session.convolutions()
-        assert reference.executed().facts["convolutions"] is None
+        monkeypatch.setattr(fusing, "library", lambda kind: None)
+        expected = plain.infer(batch).output()
+        monkeypatch.setattr(fusing, "library", lambda kind: library.operations)
+        assert fused.infer(batch).output() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        for session in (plain, fused):
+            session.train(batch)
+    assert fused.model.network.conv1.weight.requires_grad
+    assert len(library.calls) == (0 if compiled else 40)
+
+
+@pytest.mark.skipif(fusing.library("cpu") is None, reason="this PyTorch does not have oneDNN's fused operations")
+@pytest.mark.parametrize(("workload", "precision"), [("resnext101_32x4d", "fp32"), ("resnet50", "bf16")])
+def test_the_cpu_fuses_them_by_onednn(workload, precision):
+    session, batch, model = inference(workload, precision)
+    expected = answer(session, model, batch)
+    for size in (4, 3):  # weights were laid out for the first
+        part = batch._replace(inputs=batch.inputs[:size])
+        difference = abs(torch.from_numpy(session.infer(part).output()) - expected[:size]).max()
+        assert difference <= expected.abs().max() * (1e-5 if precision == "fp32" else 0.03)
+    said = session.executed().facts["convolutions"]
+    assert said == "10 of 10 in one operation with their ReLU, by oneDNN" or precision == "bf16"
+    session.train(batch)
+    changed = session.infer(batch).output()
+    assert changed == pytest.approx(answer(session, session.strategy.inference_model(session.model), batch), abs=0.1)
+    assert abs(torch.from_numpy(changed) - expected).max() > 0
 
 
 def test_a_network_that_is_not_folded_stays_as_it_is():
-    model = build.model(small("resnet50"), 1)
-    assert not fusing.fuse(model, Library().operations, in_turn(*FASTER))
-    autoencoder = build.fold_batch_norms(build.model(CARDS["image_compression"], 1))
-    assert not fusing.fuse(autoencoder, Library().operations, in_turn(*FASTER))
+    operations, choices = fusing.of_gpus("cudnn"), {}
+    assert operations is not None
+    for model in (
+        build.model(small("resnet50"), 1),
+        build.fold_batch_norms(build.model(CARDS["image_compression"], 1)),
+    ):
+        fusing.fuse(model, operations, in_turn(*FASTER), choices)
+        assert not any(isinstance(layer, fusing.FusedConvolution) for layer in model.modules())

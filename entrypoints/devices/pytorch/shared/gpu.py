@@ -10,9 +10,8 @@ import torch
 from entrypoints.contract.choices import WITH_GRAPHS
 from entrypoints.contract.session import Answer, Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.shared import fusing, rocm
+from entrypoints.devices.pytorch.shared import rocm
 from entrypoints.devices.pytorch.shared.compiling import require_torch_compile
-from entrypoints.devices.pytorch.shared.fusing import FusedConvolution
 from entrypoints.devices.pytorch.shared.generation import ReplayedGeneration, StaticGeneration
 from entrypoints.devices.pytorch.shared.session import TorchSession, planned
 from entrypoints.devices.pytorch.shared.transfer import CopyingFeed, ThreadStreams, Transit, pinned, received
@@ -39,7 +38,6 @@ class GpuSession(TorchSession):
 
     asynchronous = True
     fed: CopyingFeed | None = None
-    fused: Sequence[FusedConvolution] = ()  # of the model for inference
 
     def __init__(
         self,
@@ -106,17 +104,6 @@ class GpuSession(TorchSession):
         if self.graphs:
             return ReplayedGeneration(network, self.maybe_compiled, self.runtime)
         return super().static_generation(network)
-
-    def made_for_inference(self, graphs: bool = False) -> Any:
-        """Return the model for inference; if it is eager, with operations that the device's library fuses."""
-        model, library = super().made_for_inference(graphs), fusing.library(self.hardware.type)
-        if library and not self.compiled and isinstance(model, Objective):
-            self.fused = fusing.fuse(model, library, fusing.timing(self.runtime))
-        return model
-
-    def convolutions(self) -> str | None:
-        """Return which convolutions were fused with what follows them in inference."""
-        return fusing.described(self.fused)
 
     def mark(self) -> Any:
         """Return an event in the device's queue."""

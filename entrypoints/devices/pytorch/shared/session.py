@@ -28,6 +28,7 @@ from entrypoints.contract.session import (
     SamplerRule,
     StepReport,
 )
+from entrypoints.devices.pytorch.shared import fusing
 from entrypoints.devices.pytorch.shared.backends import (
     allocator,
     attention_kernels,
@@ -94,6 +95,7 @@ class TorchSession:
     graphs = False  # whether a compiled step is to be recorded once and replayed by the GPU
     notes = ""  # what else a result says of how the model is run
     attention_kernels: str | None = None  # once they were seen
+    frozen = 0  # models for inference that were compiled with their weights as constants
 
     def __init__(
         self,
@@ -129,6 +131,7 @@ class TorchSession:
         self.cached_inference_model: CallableModel | None = None  # valid until the weights change
         self.cached_generation: StaticGeneration | None = None  # of the same network
         self.replayed_inference_model: CallableModel | None = None  # the same, recorded as a graph by one thread
+        self.fused: dict[str, bool] = {}  # whether a convolution of it, by name, is one operation with what follows it
 
     def note(self, text: str) -> None:
         """Add to what a result says of how the model is run."""
@@ -377,8 +380,12 @@ class TorchSession:
         return self.replayed_inference_model
 
     def made_for_inference(self, graphs: bool = False) -> CallableModel:
-        """Return the model for inference with today's weights, compiled if the session does that."""
-        return self.maybe_compiled(self.strategy.inference_model(self.model), graphs)
+        """Return the model for inference with today's weights: compiled, or with operations that are fused."""
+        model = self.strategy.inference_model(self.model)
+        library = fusing.library(self.hardware.type)
+        if library and not self.compiled and isinstance(model, Objective):
+            fusing.fuse(model, library, functools.partial(fusing.fastest, self), self.fused)
+        return self.maybe_compiled(model, graphs)
 
     def look_at(self, batch_on_device: Batch) -> None:
         """Keep a sample of the first batch, to see later how the network computes it."""
@@ -388,7 +395,7 @@ class TorchSession:
     def executed(self) -> Executed:
         """Return how the model was run so far."""
         began = time.monotonic()
-        counts = counted(self.graphs) if self.compiled else {}
+        counts = {**counted(self.graphs), "frozen": self.frozen} if self.compiled else {}
         how = described(self.compiled, self.graphs, counts) if self.compiled else "eager"
         kind = self.hardware.type
         facts = {
@@ -397,7 +404,7 @@ class TorchSession:
             "matmul_precision": matmul_precision(kind, self.dtype),
             "allocator": allocator(kind),
             "autotuning": autotuning(kind, self.compiled),
-            "convolutions": self.convolutions(),
+            "convolutions": fusing.described(kind, self.fused),
         }
         return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
 
@@ -408,10 +415,6 @@ class TorchSession:
                 self.attention_kernels = attention_kernels(self.model, self.sample, self.autocast(), self.trained)
             self.sample, self.looks = None, False
         return self.attention_kernels
-
-    def convolutions(self) -> str | None:
-        """Return how convolutions were computed in inference; None if each is an operation of its own."""
-        return None
 
     def close(self) -> None:
         """Release memory."""
