@@ -118,14 +118,14 @@ def counted(graphs: bool) -> dict[str, Any]:
     from torch._dynamo.utils import counters  # late: it takes seconds to import, and only what compiles needs it
 
     inductor = counters["inductor"]
-    hits, misses = (int(inductor.get(f"fxgraph_cache_{name}", 0)) for name in ("hit", "miss"))
+    hits, misses, without = (int(inductor.get(f"fxgraph_cache_{name}", 0)) for name in ("hit", "miss", "bypass"))
     return {
         "graphs": int(counters["stats"].get("unique_graphs", 0)),
         "graph_breaks": int(sum(counters["graph_break"].values())),
         "recompilations": _recompilations(),
         "cuda_graphs": recorded_graphs() if graphs else None,
         "cuda_graphs_skipped": int(inductor.get("cudagraph_skips", 0)) if graphs else None,
-        "cache": cache_state(hits, misses),
+        "cache": cache_state(hits, misses + without),
     }
 
 

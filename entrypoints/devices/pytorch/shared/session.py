@@ -138,6 +138,14 @@ class TorchSession:
         self.notes += f"; {text}"
         self.facts = self.facts._replace(execution=f"{self.facts.execution}; {text}")
 
+    def mark(self) -> Any:
+        """Return a mark in the hardware's queue."""
+        raise NotImplementedError
+
+    def seconds_between(self, earlier: Any, later: Any) -> float | None:
+        """Return the seconds between two marks, or None while the later one is pending."""
+        raise NotImplementedError
+
     def wait(self, mark: Any) -> None:
         """Wait until the hardware has passed a mark."""
         raise NotImplementedError
