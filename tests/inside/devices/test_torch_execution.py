@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from small_networks import smaller  # noqa: E402
+from torch import nn  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import decode, encode  # noqa: E402
@@ -86,7 +87,7 @@ def test_a_model_of_its_own_weights_is_frozen_and_no_other(monkeypatch):
 
     calls: list[bool] = []
 
-    class Compiled(torch.nn.Module):
+    class Compiled(nn.Module):
         def __init__(self, model):
             super().__init__()
             self.model, self.network = model, model.network

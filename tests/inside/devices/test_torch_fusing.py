@@ -38,7 +38,8 @@ class Library:
         self.calls, self.refuses = [], refuses
         monkeypatch.setattr(torch, "cudnn_convolution_relu", self.rectified)
         monkeypatch.setattr(torch, "cudnn_convolution_add_relu", self.added)
-        self.operations = fusing.of_gpus("cudnn")
+        self.operations: Any = fusing.of_gpus("cudnn")
+        self.choices: dict[str, bool] = {}
 
     def rectified(self, x, weight, bias, stride, padding, dilation, groups):
         assert x.dtype == weight.dtype == bias.dtype, "they are not cast"
@@ -89,35 +90,35 @@ def answer(session, model, batch):
 def test_fused_and_unfused_networks_compute_the_same(monkeypatch, workload, precision):
     session, batch, model = inference(workload, precision)
     expected = answer(session, model, batch)
-    library, choices = Library(monkeypatch), {}
-    fusing.fuse(model, library.operations, in_turn(*FASTER), choices)
-    assert fusing.described("cuda", choices) is None, "nothing was called yet"
+    library = Library(monkeypatch)
+    fusing.fuse(model, library.operations, in_turn(*FASTER), library.choices)
+    assert fusing.described("cuda", library.choices) is None, "nothing was called yet"
     for calls in (30, 40):  # the first call tries each layer, and computes it
         difference = (answer(session, model, batch) - expected).abs().max()
         assert difference <= expected.abs().max() * (1e-5 if precision == "fp32" else 0.03)
         assert len(library.calls) == calls and library.calls.count("added") == 3 * calls / 10
-    assert fusing.described("cuda", choices) == "10 of 10 in one operation with their ReLU, by cudnn"
+    assert fusing.described("cuda", library.choices) == "10 of 10 in one operation with their ReLU, by cudnn"
 
 
 def test_a_layer_that_is_slower_in_one_operation_stays_as_it_was(monkeypatch):
     session, batch, model = inference("resnet50")
     expected = answer(session, model, batch)
-    library, choices = Library(monkeypatch), {}
-    fusing.fuse(model, library.operations, in_turn(*SLOWER), choices)
+    library = Library(monkeypatch)
+    fusing.fuse(model, library.operations, in_turn(*SLOWER), library.choices)
     for _ in range(2):
         assert torch.equal(answer(session, model, batch), expected)
     assert len(library.calls) == 20, "each was tried once"
-    assert fusing.described("cuda", choices) == "0 of 10 in one operation with their ReLU, by cudnn"
+    assert fusing.described("cuda", library.choices) == "0 of 10 in one operation with their ReLU, by cudnn"
 
 
 def test_what_the_library_cannot_compute_stays_as_it_was(monkeypatch):
     """Such as 7x7 convolutions here."""
     session, batch, model = inference("resnet50")
-    library, choices = Library(monkeypatch, refuses=lambda weight: weight.shape[-1] == 7), {}
-    fusing.fuse(model, library.operations, in_turn(*FASTER), choices)
+    library = Library(monkeypatch, refuses=lambda weight: weight.shape[-1] == 7)
+    fusing.fuse(model, library.operations, in_turn(*FASTER), library.choices)
     answer(session, model, batch)
-    assert list(choices.values()) == [False] + [True] * 9
-    assert str(fusing.described("cuda", choices)).startswith("9 of 10")
+    assert list(library.choices.values()) == [False] + [True] * 9
+    assert str(fusing.described("cuda", library.choices)).startswith("9 of 10")
 
 
 def test_pytorch_takes_these_arguments():
@@ -160,7 +161,8 @@ def test_a_call_is_timed_by_its_fastest():
 @pytest.mark.parametrize("compiled", [None, "default"])
 def test_an_eager_session_fuses_after_every_update_and_tries_once(monkeypatch, compiled):
     card, library = small("resnet50"), Library(monkeypatch)
-    plain, fused = [cpu.open_session(build.model(card, 1), rule_of(card.problem, 4), "fp32", None) for _ in range(2)]
+    sessions: list[Any] = [cpu.open_session(build.model(card, 1), rule_of(card.problem, 4), "fp32") for _ in range(2)]
+    plain, fused = sessions
     fused.compiled = compiled
     batch = fused.to_device(loader.synthetic_batch(card, 4, seed=1))
     monkeypatch.setattr(torch, "compile", lambda model, mode: model, raising=False)
@@ -171,7 +173,7 @@ def test_an_eager_session_fuses_after_every_update_and_tries_once(monkeypatch, c
         expected = plain.infer(batch).output()
         monkeypatch.setattr(fusing, "library", lambda kind: library.operations)
         assert fused.infer(batch).output() == pytest.approx(expected, rel=1e-4, abs=1e-5)
-        for session in (plain, fused):
+        for session in sessions:
             session.train(batch)
     assert fused.model.network.conv1.weight.requires_grad
     assert len(library.calls) == (0 if compiled else 40)
@@ -194,12 +196,11 @@ def test_the_cpu_fuses_them_by_onednn(workload, precision):
     assert abs(torch.from_numpy(changed) - expected).max() > 0
 
 
-def test_a_network_that_is_not_folded_stays_as_it_is():
-    operations, choices = fusing.of_gpus("cudnn"), {}
-    assert operations is not None
+def test_a_network_that_is_not_folded_stays_as_it_is(monkeypatch):
+    library = Library(monkeypatch)
     for model in (
         build.model(small("resnet50"), 1),
         build.fold_batch_norms(build.model(CARDS["image_compression"], 1)),
     ):
-        fusing.fuse(model, operations, in_turn(*FASTER), choices)
+        fusing.fuse(model, library.operations, in_turn(*FASTER), library.choices)
         assert not any(isinstance(layer, fusing.FusedConvolution) for layer in model.modules())
