@@ -10,7 +10,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.results import peaks, roofline
 from sifmark.studies.published.figures import Device, Figure
 from sifmark.studies.published.load import load_published, published_names

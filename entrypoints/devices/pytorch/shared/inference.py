@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from entrypoints.devices.pytorch.shared.compiling import compile_model
 from entrypoints.devices.pytorch.shared.generation import StaticGeneration
-from entrypoints.devices.pytorch.strategies.strategy import Strategy
-from entrypoints.workloads.pytorch.build import Objective
 
 
 class InferenceModels:
     """The forms of a model, which are valid until its weights change."""
 
-    def __init__(self, model: Objective, strategy: Strategy, compiled: str | None) -> None:
-        self.source, self.strategy, self.compiled = model, strategy, compiled
+    def __init__(self, make: Callable[[bool], Any]) -> None:
+        """`make` makes one of today's weights, to be recorded as graphs or not."""
+        self.make = make
         self.forget()
 
     def forget(self) -> None:
@@ -27,13 +25,13 @@ class InferenceModels:
         """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
         model = self.plain
         if model is None:
-            model = self.plain = compile_model(self.strategy.inference_model(self.source), self.compiled)
+            model = self.plain = self.make(False)
         return model
 
     def replayed_model(self) -> Any:
         """Return the model for inference that is recorded and replayed as CUDA graphs."""
         if self.recorded is None:
-            self.recorded = compile_model(self.strategy.inference_model(self.source), self.compiled, graphs=True)
+            self.recorded = self.make(True)
         return self.recorded
 
     def generation_of(self, network: Any, static_generation: Callable[[Any], StaticGeneration]) -> StaticGeneration:

@@ -28,6 +28,7 @@ from entrypoints.contract.session import (
     SamplerRule,
     StepReport,
 )
+from entrypoints.devices.pytorch.shared import fusing
 from entrypoints.devices.pytorch.shared.backends import AttentionObserver, allocator, autotuning, matmul_precision
 from entrypoints.devices.pytorch.shared.compiling import compilation, compile_model, counted, described, execution
 from entrypoints.devices.pytorch.shared.generation import StaticGeneration
@@ -57,6 +58,7 @@ class TorchSession:
     scaler: Any = None  # of gradients, for a precision that loses small values
     graphs = False  # whether a compiled step is to be recorded once and replayed by the GPU
     notes = ""  # what else a result says of how the model is run
+    frozen = 0  # models for inference that were compiled with their weights as constants
 
     def __init__(
         self,
@@ -88,12 +90,21 @@ class TorchSession:
             self.gradient_norm = rule.gradient_norm
         elif isinstance(rule, SamplerRule):
             self.sampler = sampler(self.model.network, rule, self.optimised_leaps)
-        self.inference = InferenceModels(model, self.strategy, compiled)
+        self.fused: dict[str, bool] = {}  # whether a convolution, by name, is one operation with what follows it
+        self.inference = InferenceModels(self.made_for_inference)
 
     def note(self, text: str) -> None:
         """Add to what a result says of how the model is run."""
         self.notes += f"; {text}"
         self.facts = self.facts._replace(execution=f"{self.facts.execution}; {text}")
+
+    def mark(self) -> Any:
+        """Return a mark in the hardware's queue."""
+        raise NotImplementedError
+
+    def seconds_between(self, earlier: Any, later: Any) -> float | None:
+        """Return the seconds between two marks, or None while the later one is pending."""
+        raise NotImplementedError
 
     def wait(self, mark: Any) -> None:
         """Wait until the hardware has passed a mark."""
@@ -325,10 +336,18 @@ class TorchSession:
         """Return the model for inference."""
         return self.inference.model()
 
+    def made_for_inference(self, graphs: bool) -> CallableModel:
+        """Return the model for inference with today's weights: compiled, or with operations that are fused."""
+        model = self.strategy.inference_model(self.model)
+        library = fusing.library(self.hardware.type)
+        if library and not self.compiled and isinstance(model, Objective):
+            fusing.fuse(model, library, functools.partial(fusing.fastest, self), self.fused)
+        return self.maybe_compiled(model, graphs)
+
     def executed(self) -> Executed:
         """Return how the model was run so far."""
         began = time.monotonic()
-        counts = counted(self.graphs) if self.compiled else {}
+        counts = {**counted(self.graphs), "frozen": self.frozen} if self.compiled else {}
         how = described(self.compiled, self.graphs, counts) if self.compiled else "eager"
         kind = self.hardware.type
         facts = {
@@ -337,6 +356,7 @@ class TorchSession:
             "matmul_precision": matmul_precision(kind, self.dtype),
             "allocator": allocator(kind),
             "autotuning": autotuning(kind, self.compiled),
+            "convolutions": fusing.described(kind, self.fused),
         }
         return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
 
