@@ -166,20 +166,20 @@ class StepReport(NamedTuple):
     """What one call did: samples, optimizer updates, and ways to read the loss and the output.
 
     Calling them may wait for the device; `loss` is None if the task has no loss, `output` if it has one. `skipped`, if
-    updates may be skipped, returns whether they were: a scaler of gradients does if one is not finite. It is read once
-    the device has done the step, and does not wait.
+    updates may be skipped, returns how many were: a scaler of gradients skips one if a gradient is not finite. It is
+    read once the device has done the step, and does not wait.
     """
 
     samples: int
     updates: int
     loss: Callable[[], float] | None
     output: Callable[[], Any] | None = None
-    skipped: Callable[[], bool] | None = None
+    skipped: Callable[[], int] | None = None
 
     @property
     def done_updates(self) -> int:
         """The updates that were not skipped, once the device has done the step."""
-        return 0 if self.skipped and self.skipped() else self.updates
+        return self.updates - (self.skipped() if self.skipped else 0)
 
 
 class EvaluationResult(NamedTuple):

@@ -1,10 +1,11 @@
 """The kinds of device that a framework has modules for, and the choice among them.
 
-Each kind is a module of its framework, found by its file name, with three functions:
+Each kind is a module of its framework, found by its file name, with these functions:
 
 - `prepare(precision, threads, streams=1)` refuses what the hardware cannot do and undoes what an earlier call in the
   same process set. `threads` is the number for each of the request streams that compute at once.
 - `free_mib()` returns the memory that is left on the device in MiB, or None if it is unknown.
+- `use_memory(memory)`, where a device has it, is called before these with the run's `IpuMemory`.
 - `open_session(model, rule, precision, compiled, partition=None)` returns an `entrypoints.contract.session.Session`,
   also after an earlier session was closed.
 

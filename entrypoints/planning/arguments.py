@@ -203,7 +203,7 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         "--device-iterations",
         type=values.whole(1, 4096),
         metavar="N",
-        help="batches per call (IPUs); default: the workload's or 1",
+        help="batches per call (IPUs, and GPUs in TensorFlow); default: the workload's or 1",
     )
     add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="parts of the model, a device for each")
     add(

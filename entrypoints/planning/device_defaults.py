@@ -16,7 +16,7 @@ MIB_OF_GIB = 1024
 VOLTA, AMPERE = (7, 0), (8, 0)  # CUDA's compute capabilities: the first with fast fp16, and with bf16 and tf32
 # What takes the place of a precision, by the capability that it needs.
 INSTEAD = {"bf16": (AMPERE, "fp16"), "tf32": (AMPERE, "fp32"), "fp16": (VOLTA, "fp32")}
-OF_TENSORFLOW = {"bf16": "tf32", "fp16": "tf32"}  # its networks here have no half precision
+OF_TENSORFLOW = {"bf16": "tf32", "fp16": "tf32"}  # in which half precision is a choice of who asks for it
 COMPILERS = ("cc", "gcc", "clang")  # one of which Triton calls
 DEVICES_WITH_DEFAULTS = ("cuda", "xpu")
 
@@ -63,7 +63,7 @@ def _precision(wanted: str, framework: str, kind: str, device: PresentDevice) ->
     """Return the precision that a device has in place of a default, and why it is another one."""
     precision, why = wanted, None
     if framework == "tensorflow" and wanted in OF_TENSORFLOW:
-        precision, why = OF_TENSORFLOW[wanted], "networks in TensorFlow have no half precision here"
+        precision, why = OF_TENSORFLOW[wanted], "TensorFlow computes in half precision only if it is asked to"
         if device.capability is None:  # AMD's, which have no TF32 in TensorFlow, or unknown
             return "fp32", why
     while kind == "cuda" and device.capability is not None and precision in INSTEAD:

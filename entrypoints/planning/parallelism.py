@@ -11,7 +11,8 @@ from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
 
-SEVERAL_PER_CALL = (("pytorch", "ipu"), ("tensorflow", "cuda"))  # where one call does several updates
+# Where one call does several updates.
+SEVERAL_PER_CALL = (("pytorch", "ipu"), ("tensorflow", "ipu"), ("tensorflow", "cuda"))
 
 
 def ranks(device: str, replicas: int, stages: int, instances: int = 1) -> int:
@@ -19,13 +20,13 @@ def ranks(device: str, replicas: int, stages: int, instances: int = 1) -> int:
     return instances if device == "ipu" else replicas * stages
 
 
-def with_defaults(options: Options, defaults: Mapping[str, Any], framework: str, device: str) -> Options:
-    """Return the options, with the card's `defaults` of what only IPUs have, by PopTorch.
+def with_defaults(options: Options, defaults: Mapping[str, Any], device: str) -> Options:
+    """Return the options, with the card's `defaults` of what only IPUs have.
 
     Memory proportions of each stage are those of as many stages.
     """
     chosen: dict[str, Any] = {"device_iterations": options.device_iterations or 1}
-    if (framework, device) == ("pytorch", "ipu") and not options.smoke:
+    if device == "ipu" and not options.smoke:
         training, whole = options.task == "training", options.find_max_batch
         usual = defaults.get("device_iterations", 1) if training and not whole else 1
         proportions = defaults.get("memory_proportion", ())
@@ -141,7 +142,7 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
     """Raise UsageError for a division of the work that the framework, device, task or card does not have."""
     _require_ipu(options, framework, device)
     if (framework, device) not in SEVERAL_PER_CALL and (options.device_iterations or 1) > 1:
-        raise UsageError("--device-iterations is for IPUs by PopTorch, and for GPUs in TensorFlow. Leave it out")
+        raise UsageError("--device-iterations is for IPUs, and for GPUs in TensorFlow. Leave it out")
     if device != "ipu" and (options.device_iterations or 1) > 1 and options.replicas > 1:
         raise UsageError("--device-iterations with --replicas: ranks exchange gradients between calls. Leave one out")
     if options.stages > 1 and framework != "pytorch":
@@ -149,23 +150,25 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
     if options.stages > 1 and device != "ipu":
         _require_transformer(options, card)
         _require_parts(options)
-    if (framework, device) == ("tensorflow", "ipu") and options.replicas > 1:
-        raise UsageError("--replicas of IPUs are made by PopTorch, and not by TensorFlow here. Leave it out")
+    if (framework, device) == ("tensorflow", "ipu"):
+        for name, wanted in {"--replicas": options.replicas > 1, "--offload": options.offload}.items():
+            if wanted:
+                raise UsageError(f"{name}: of IPUs that is made by PopTorch, and not by TensorFlow here. Leave it out")
     if options.replicas > 1 and device != "ipu":
         _require_ranks(options)
     _require_whole(options, framework, device)
 
 
 def _require_ipu(options: Options, framework: str, device: str) -> None:
-    """Raise UsageError for what only IPUs have, by PopTorch, and what does not fit their stages."""
-    if (framework, device) != ("pytorch", "ipu"):
+    """Raise UsageError for what only IPUs have, and what does not fit their stages or their framework."""
+    if device != "ipu":
         given = {
             "--memory-proportion": options.memory_proportion,
             "--io-tiles": options.io_tiles,
         }
         for name, value in given.items():
             if value:
-                raise UsageError(f"{name} is for IPUs, by PopTorch. Leave it out")
+                raise UsageError(f"{name} is for IPUs. Leave it out")
         return
     if options.memory_proportion and len(options.memory_proportion) not in (1, options.stages):
         raise UsageError(
@@ -174,8 +177,13 @@ def _require_ipu(options: Options, framework: str, device: str) -> None:
         )
     if options.io_tiles is None:
         return
-    if options.io_tiles % 2:
+    if options.io_tiles % 2 and framework == "pytorch":
         raise UsageError(f"--io-tiles {options.io_tiles}: PopTorch takes an even number from 32 to 192")
+    if framework == "tensorflow" and (options.device_iterations or 1) == 1:
+        raise UsageError(
+            "--io-tiles: in TensorFlow a batch is sent while another one of its call is computed. Add "
+            "--device-iterations 2 or more, or leave it out"
+        )
     if options.stages > 1 and options.strategy in (None, PIPELINED):
         raise UsageError("--io-tiles: PopTorch has none in a pipeline. Leave it out, or take --strategy sharded")
 

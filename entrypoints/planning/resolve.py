@@ -52,7 +52,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     options = options._replace(compile=compilation.asked_for(options.compile))
     batch_size = options.batch_size or defaults["batch_size"]
     parallelism.require(options, card, framework, device)
-    options = parallelism.with_defaults(options, defaults, framework, device)
+    options = parallelism.with_defaults(options, defaults, device)
     partition = parallelism.partition(options, batch_size, device, defaults.get("micro_batch_size"), card)
     precision = options.precision or defaults["precision"]
     data, source = inputs.open_data(options, card, framework)

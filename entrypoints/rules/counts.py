@@ -79,8 +79,8 @@ def window_is_no_longer_than_asked_for(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "only PopTorch has several iterations in a call; elsewhere each stage of each replica is a device and a rank, on "
-    "CPUs a share of a node if there are several; only data that are decoded in steps have workers; seeds have 32 bits",
+    "on CPUs a call has one iteration, and each stage of each replica is a device and a rank: a share of a node if "
+    "there are several; only data that are decoded in steps have workers; seeds have 32 bits",
     "No command line gives another configuration.",
 )
 def settings_fit_the_device(facts: Facts) -> Iterator[str]:

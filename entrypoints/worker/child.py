@@ -121,7 +121,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     software = build.software()
     device_libraries = {name: version for name, version in device.libraries().items() if version}
     send(software._replace(libraries={**software.libraries, **device_libraries}))
-    use_device(configuration, place)
+    use_device(device, configuration, place)
     device.prepare(configuration.precision, configuration.threads, configuration.concurrency or 1)
     if configuration.tune_kernels:
         device.tune()
@@ -171,7 +171,7 @@ def probe_numerics(configuration: Configuration, place: Place, send: Sender, cle
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 
-    use_device(configuration, place)
+    use_device(modules[0], configuration, place)
     if place.world > 1:  # some frameworks start up when ranks meet
         modules[0].prepare(configuration.precision, configuration.threads)
     group = open_group(configuration, place, send, cleanup)
@@ -193,8 +193,10 @@ def placed(configuration: Configuration, place: Place) -> Placed:
     return Placed(socket.gethostname(), host.ranges(usable), placement.memory_nodes(usable))
 
 
-def use_device(configuration: Configuration, place: Place) -> None:
-    """Let a rank use its own device of the node, before anything else asks which one that is."""
+def use_device(device: ModuleType, configuration: Configuration, place: Place) -> None:
+    """Let a rank use its own device of the node, and as the run wants it, before anything else asks which one it is."""
+    if hasattr(device, "use_memory"):  # of a kind that is configured before a model is built
+        device.use_memory(configuration.partition.memory)
     if place.world > 1:
         _strategies(configuration).use_device(place, configuration.device)
 

@@ -28,12 +28,11 @@ from entrypoints.workloads.tensorflow import lstm
 from entrypoints.workloads.tensorflow.build import Objective
 from entrypoints.workloads.tensorflow.layers import Convolution, compute_in
 
-AMPERE = (8, 0)  # compute capability: the first with TF32
+AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
 AMD = tf.test.is_built_with_rocm()
 DIES_OF_A_MODULE = ("MI250", "MI200")  # TensorFlow sees each of the two dies of a module
 HARDWARE = "/device:GPU:0"
-# TensorFlow 2.6 has no LSTM of cuDNN in bf16, 2.21 has one; the version between them that brought it is not known.
-HALF = "bf16"
+HALF = {"bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 def libraries() -> dict[str, str | None]:
@@ -67,10 +66,15 @@ def details() -> Mapping[str, Any]:
 
 
 def precisions(description: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the supported precisions. On AMD's, what TensorFlow computes in half precision is not known."""
-    newer = not AMD and description.get("compute_capability", (0, 0)) >= AMPERE
-    half = (HALF,) if tf.bfloat16.name in types_of("CudnnRNN") else ()
-    return ("fp32", "tf32", *half) if newer else ("fp32",)
+    """Return the supported precisions. On AMD's, what TensorFlow computes in half precision is not known.
+
+    TensorFlow 2.6 has no LSTM of cuDNN in bf16, 2.21 has one; the version between them that brought it is not known.
+    """
+    if AMD:
+        return ("fp32",)
+    newer = description.get("compute_capability", (0, 0)) >= AMPERE
+    half = [name for name, dtype in HALF.items() if dtype.name in types_of("CudnnRNN")]
+    return ("fp32", "tf32", *half) if newer else ("fp32", *(name for name in half if name != "bf16"))
 
 
 def types_of(operation: str) -> Sequence[str]:
@@ -91,9 +95,9 @@ def adapt(model: Objective, precision: str, compiled: bool) -> str:
         elif isinstance(layer, lstm.Lstm) and library:
             layer.library = library
             used[f"LSTM by {'MIOpen' if AMD else 'cuDNN'}"] = True
-    if precision == HALF:
-        compute_in(model, tf.bfloat16)
-        used["layers in bf16, weights in fp32"] = True
+    if precision in HALF:
+        compute_in(model, HALF[precision])
+        used[f"layers and weights of inference in {precision}, weights of training in fp32"] = True
     return "".join(f", {what}" for what in used)
 
 
@@ -111,8 +115,8 @@ def open_session(
     group: Group | None = None,
 ) -> GpuSession:
     """Return a session that takes over `model`. Raises RunError (`unsupported`) for a sampler in half precision."""
-    if precision == HALF and isinstance(rule, SamplerRule):
-        raise RunError("unsupported", f"--precision {HALF}: chains are sampled in single precision in TensorFlow")
+    if precision in HALF and isinstance(rule, SamplerRule):
+        raise RunError("unsupported", f"--precision {precision}: chains are sampled in single precision in TensorFlow")
     name = str(details().get("device_name", "unknown"))
     mode = partition_mode() if AMD else None
     die = AMD and (mode or any(module in name for module in DIES_OF_A_MODULE))
@@ -122,7 +126,7 @@ def open_session(
     how = f"{execution(by_xla)}{adapt(model, precision, by_xla)}; the host waits for each call"
     how += f" of {partition.device_iterations} updates" if partition and partition.device_iterations > 1 else ""
     facts = DeviceFacts("cuda", vendor, name, 1, "die" if die else "package", None, 1, 1, how, False)
-    return GpuSession(model, rule, by_xla, facts, HARDWARE, partition, group)
+    return GpuSession(model, rule, by_xla, facts, HARDWARE, partition, group, HALF.get(precision))
 
 
 class GpuSession(TensorFlowSession):
@@ -137,12 +141,13 @@ class GpuSession(TensorFlowSession):
         hardware: str,
         partition: BatchPartition | None = None,
         group: Group | None = None,
+        dtype: tf.DType | None = None,
     ) -> None:
         self.facts, self.hardware = facts, hardware
         self.memory = hardware.rpartition("device:")[2]
         tf.config.experimental.reset_memory_stats(self.memory)
         self.peaks: list[float] = []  # MiB, until the timed window and in it
-        super().__init__(model, rule, compiled, partition, group)
+        super().__init__(model, rule, compiled, partition, group, dtype)
 
     def to_device(self, batch: Batch) -> Batch:
         """Return the batch on the GPU."""

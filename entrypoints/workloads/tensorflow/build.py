@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
-from typing import Any, Callable, Iterator, Mapping, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 import PIL
@@ -17,6 +18,7 @@ from entrypoints.workloads.tensorflow.layers import (
     TO_PYTORCH,
     Dropout,
     Embedding,
+    Layer,
     dropouts,
     from_pytorch,
     to_pytorch,
@@ -134,6 +136,31 @@ def dropped_fractions(network: tf.Module) -> dict[str, float]:
     applied = {name: layer for name, layer in dropouts(network) if layer.applied}
     dropped = {name: float(tf.math.zero_fraction(layer(tf.ones(ONES), True))) for name, layer in applied.items()}
     return {name: dropped.get(name, 0.0) for name, _ in dropouts(network)}
+
+
+class HalfWeights(NamedTuple):
+    """A model for inference, with the weights in half precision that its layers would cast at every call.
+
+    It has everything else in common with the model it is of, and computes the same.
+    """
+
+    model: Objective
+    pairs: list[tuple[tf.Variable, tf.Variable]]  # in half precision, and as training has it
+
+    @classmethod
+    def of(cls, model: Objective, dtype: tf.DType) -> HalfWeights:
+        """Return those of a model; a weight that layers share stays shared."""
+        layers = (layer for layer in model.submodules if isinstance(layer, Layer) and layer.casts_weights)
+        weights = {id(weight): weight for layer in layers for weight in layer.trainable_variables}
+        halves = {key: tf.Variable(tf.cast(weight, dtype), trainable=False) for key, weight in weights.items()}
+        shared = {id(variable): variable for variable in model.variables}
+        copied = copy.deepcopy(model, {**shared, **halves})
+        return cls(copied, [(halves[key], weight) for key, weight in weights.items()])
+
+    def renew(self) -> None:
+        """Take the weights that training has by now."""
+        for half, weight in self.pairs:
+            half.assign(tf.cast(weight, half.dtype))
 
 
 def without_randomness(model: Objective) -> Objective:

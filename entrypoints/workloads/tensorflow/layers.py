@@ -12,10 +12,17 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+
+def gelu_tanh(x: tf.Tensor) -> tf.Tensor:
+    """Return GELU by its approximation; of fp16 in single precision, since the cube of 41 overflows."""
+    wide = tf.cast(x, tf.float32) if x.dtype == tf.float16 else x
+    return tf.cast(tf.nn.gelu(wide, approximate=True), x.dtype)
+
+
 ACTIVATIONS: dict[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "relu": tf.nn.relu,
     "gelu": functools.partial(tf.nn.gelu, approximate=False),
-    "gelu_tanh": functools.partial(tf.nn.gelu, approximate=True),
+    "gelu_tanh": gelu_tanh,
 }
 # Axis orders by rank. PyTorch has outputs before inputs and a kernel's positions last. Vectors and matrices are the
 # same here, so that an embedding can share its table with a linear layer; kernels are reversed.
@@ -27,6 +34,7 @@ class Layer(tf.Module):
     """A layer that computes in `dtype`, and whose weights are in single precision."""
 
     dtype = tf.float32
+    casts_weights = True  # whether it computes with its weights in that precision
 
     def cast(self, tensor: Any) -> tf.Tensor:
         """Return an input or a weight in the precision of the layer."""
@@ -77,6 +85,8 @@ class BatchNormalisation(Layer):
     `momentum` is the weight of the newest batch, whose variance is counted with N - 1, as in PyTorch.
     """
 
+    casts_weights = False
+
     def __init__(self, channels: int, epsilon: float, momentum: float) -> None:
         super().__init__()
         self.weight, self.bias = tf.Variable(tf.ones(channels)), tf.Variable(tf.zeros(channels))
@@ -103,6 +113,8 @@ class BatchNormalisation(Layer):
 
 class LayerNormalisation(Layer):
     """Layer normalisation (Ba et al., arXiv:1607.06450); scale 1 and shift 0 at the start."""
+
+    casts_weights = False
 
     def __init__(self, width: int, epsilon: float) -> None:
         super().__init__()

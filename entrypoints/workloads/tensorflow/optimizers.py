@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +12,9 @@ from entrypoints.workloads.tensorflow.layers import BatchNormalisation, Embeddin
 
 LAYERS = {"normalisation": (BatchNormalisation, LayerNormalisation), "embedding": (Embedding,)}
 BIAS = "bias"  # prefix of the names of biases
+# A scale of losses doubles after so many updates in a row that did not overflow, and halves where one did: the numbers
+# of PyTorch's GradScaler, which its sessions use here.
+PATIENCE = 2000
 
 
 class Optimizer(tf.Module):
@@ -126,6 +129,40 @@ class Lamb(Moments):
         size, length = tf.norm(parameter), tf.norm(step)
         trust = tf.where((size > 0) & (length > 0), size / length, 1.0)
         parameter.assign_sub(self.rule.learning_rate * trust * step)
+
+
+class LossScale(tf.Module):
+    """A factor of losses in fp16, whose small gradients would vanish; an update whose gradients overflow is skipped.
+
+    It is a power of 2, so that it changes no digit of a gradient.
+    """
+
+    def __init__(self, first: float) -> None:
+        super().__init__()
+        self.factor = tf.Variable(first, trainable=False)
+        self.done = tf.Variable(0, trainable=False)  # updates since the factor changed
+
+    def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Return gradients of the loss itself."""
+        return [gradient / self.factor for gradient in gradients]
+
+    def update(self, optimizer: Callable[[], None], gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Let the optimizer do an update if all gradients are finite, and adapt the factor; return 1 if it skipped."""
+        finite = tf.reduce_all([tf.reduce_all(tf.math.is_finite(gradient)) for gradient in gradients])
+
+        def done() -> tf.Tensor:
+            optimizer()
+            last = tf.equal(self.done, PATIENCE - 1)
+            self.factor.assign(tf.where(last, 2 * self.factor, self.factor))
+            self.done.assign(tf.where(last, 0, self.done + 1))
+            return tf.constant(0)
+
+        def skipped() -> tf.Tensor:
+            self.factor.assign(self.factor / 2)
+            self.done.assign(0)
+            return tf.constant(1)
+
+        return tf.cond(finite, done, skipped)
 
 
 RULES: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW, "lamb": Lamb}

@@ -70,7 +70,7 @@ def test_without_a_gpu_the_reason_is_told():
 
 @pytest.mark.parametrize(
     ("capability", "precision", "able"),
-    [((9, 0), "tf32", True), ((7, 5), "tf32", False), ((7, 5), "fp32", True), ((9, 0), "fp16", False)],
+    [((9, 0), "tf32", True), ((7, 5), "tf32", False), ((7, 5), "fp32", True), ((7, 5), "bf16", False)],
 )
 def test_a_gpu_is_taken_alone_and_asked_for_what_it_can(monkeypatch, capability, precision, able):
     calls = []

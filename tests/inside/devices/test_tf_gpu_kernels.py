@@ -6,6 +6,7 @@ parameters as the libraries' manuals describe it.
 
 from __future__ import annotations
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -13,11 +14,15 @@ import pytest
 tf = pytest.importorskip("tensorflow")
 np = pytest.importorskip("numpy")
 
+from joining import joined  # noqa: E402
+
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import BatchPartition, DeviceFacts, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.tensorflow import cuda  # noqa: E402
+from entrypoints.devices.tensorflow.shared import session as shared  # noqa: E402
 from entrypoints.workloads.tensorflow import build, layers, loader, lstm  # noqa: E402
+from entrypoints.workloads.tensorflow.optimizers import PATIENCE, LossScale  # noqa: E402
 
 CARDS = cards.load()
 FACTS = DeviceFacts("cuda", "NVIDIA", "stand-in", 1, "package", None, 1, 1, "", True)
@@ -47,12 +52,13 @@ def smaller(workload):
     return card._replace(problem=problem)
 
 
-def session(card, precision="fp32", compiled=False, iterations=1, samples=4):
+def session(card, precision="fp32", compiled=False, iterations=1, samples=4, **own):
     model = build.without_randomness(build.model(card, seed=1))
     cuda.adapt(model, precision, compiled)
     partition = BatchPartition(samples, device_iterations=iterations)
-    rule = rule_of(card.problem, samples)
-    return cuda.GpuSession(model, rule, compiled, FACTS, "/device:CPU:0", partition)
+    rule = dataclasses.replace(rule_of(card.problem, samples), **own)
+    dtype = cuda.HALF.get(precision)
+    return cuda.GpuSession(model, rule, compiled, FACTS, "/device:CPU:0", partition, None, dtype)
 
 
 def with_gradients(layer, x, compiled):
@@ -153,20 +159,23 @@ def test_resnext_has_an_operation_for_each_of_its_convolutions():
 HALF = ["image_compression", "bert_base", "gpt_117m", "lstm"]
 
 
-@pytest.mark.skipif(not HAS_HALF, reason="this TensorFlow has no LSTM in bf16")
+@pytest.mark.skipif(not HAS_HALF, reason="a CPU has no half precision of all layers in this TensorFlow")
+@pytest.mark.parametrize("precision", ["fp16", pytest.param("bf16", marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "workload", [pytest.param(name, marks=[pytest.mark.full] * (name != HALF[0])) for name in HALF]
 )
-def test_half_precision_trains_as_single_precision_does(monkeypatch, workload):
+def test_half_precision_trains_as_single_precision_does(monkeypatch, workload, precision):
     monkeypatch.setattr(tf.raw_ops, "CudnnRNN", cudnn_stand_in(("input", "forget", "cell", "output"), []))
     card = smaller(workload)
     batch = loader.synthetic_batch(card, 4, seed=3)
-    half, single = session(card, "bf16"), session(card)
-    losses = [[each.train(batch).loss() for _ in range(3)] for each in (half, single)]
+    half, single = session(card, precision), session(card)
+    reports = [[each.train(batch) for _ in range(3)] for each in (half, single)]
+    losses = [[report.loss() for report in each] for each in reports]
     assert losses[0] == pytest.approx(losses[1], rel=0.03) and losses[0] != losses[1]
+    assert [report.done_updates for report in reports[0]] == [1, 1, 1]
     assert {variable.dtype for variable in half.model.trainable_variables} == {tf.float32}
     computing = {layer.dtype for layer in half.model.submodules if isinstance(layer, layers.Layer)}
-    assert computing == {tf.bfloat16}
+    assert computing == {cuda.HALF[precision]}
     output = half.infer(batch).output()
     first = output[0] if isinstance(output, tuple) else output
     assert first.dtype == np.float32 and np.isfinite(first).all()
@@ -183,11 +192,137 @@ def test_texts_go_on_in_half_precision():
     assert ours.iterate(ours.iterate(state)).token.shape == (2, 1)
 
 
+def small_lstm():
+    card = smaller("lstm")
+    return card, [loader.synthetic_batch(card, 4, seed) for seed in range(3)]
+
+
+MOMENTUM = {"name": "sgd", "settings": {"momentum": 0.9, "nesterov": False}, "learning_rate": 0.1}
+
+
+@pytest.fixture()
+def _own_lstm(monkeypatch):
+    """Without a library, step by step: a CPU has that in fp16 too."""
+    monkeypatch.setattr(lstm, "CUDNN", None)
+
+
+@pytest.mark.usefixtures("_own_lstm")
+@pytest.mark.parametrize("rule", [MOMENTUM, pytest.param({}, marks=pytest.mark.full)], ids=["sgd", "adam"])
+def test_an_overflow_in_the_first_step_changes_no_weight_and_no_moment(monkeypatch, rule):
+    """It is not counted as an update, and the scale falls until gradients are finite."""
+    monkeypatch.setattr(shared, "FIRST_SCALE", 2.0**20)
+    card, batches = small_lstm()
+    ours = session(card, "fp16", **rule)
+    before = {name: weight.copy() for name, weight in ours.weights().items()}
+    report = ours.train(batches[0])
+    assert (report.updates, report.done_updates) == (1, 0) and np.isfinite(report.loss())
+    assert all(np.array_equal(weight, before[name]) for name, weight in ours.weights().items())
+    states = [variable for variable in ours.optimizer.variables if not variable.trainable]
+    assert states and not any(np.any(variable.numpy()) for variable in states)
+    assert ours.scale.factor.numpy() == 2.0**19 and ours.gradients() is None
+    done = [ours.train(batches[0]).done_updates for _ in range(8)]
+    assert done == sorted(done) and 0 < sum(done) < 8
+    single = session(card, **rule)
+    for _ in range(sum(done)):
+        single.train(batches[0])
+    for name, weight in single.weights().items():  # scaled and unscaled gradients are alike
+        np.testing.assert_allclose(ours.weights()[name], weight, atol=0.02)
+
+
+@pytest.mark.usefixtures("_own_lstm")
+def test_of_several_updates_in_a_call_the_skipped_ones_are_not_counted():
+    card, batches = small_lstm()
+    together, apart = (session(card, "fp16", iterations=iterations) for iterations in (3, 1))
+    for scale in (together.scale, apart.scale):
+        scale.factor.assign(2.0**17)
+    report = together.train(joined(batches))
+    done = [apart.train(batch).done_updates for batch in batches]
+    assert (report.updates, report.done_updates) == (3, sum(done)) and 0 < sum(done) < 3
+    assert together.scale.factor.numpy() == apart.scale.factor.numpy()
+
+
+def test_the_scale_rises_after_many_updates_without_an_overflow():
+    scale, done = LossScale(4.0), ["began"]
+    scale.done.assign(PATIENCE - 2)
+    for gradient in (1.0, 1.0, 1.0, float("nan"), 1.0):
+        skipped = scale.update(lambda: done.append("updated"), [tf.constant([gradient, 8.0])])
+        done.append(f"skipped {int(skipped)}, scale {float(scale.factor)}, after {int(scale.done)}")
+    assert done == [
+        "began",
+        *("updated", "skipped 0, scale 4.0, after 1999"),
+        *("updated", "skipped 0, scale 8.0, after 0"),
+        *("updated", "skipped 0, scale 8.0, after 1"),
+        "skipped 1, scale 4.0, after 0",
+        *("updated", "skipped 0, scale 4.0, after 1"),
+    ]
+    assert [each.numpy().tolist() for each in scale.unscaled([tf.constant([6.0])])] == [[1.5]]
+
+
+def test_gelu_and_its_gradient_are_finite_in_fp16():
+    x = tf.constant([-60.0, -1.0, 0.5, 60.0], tf.float16)  # whose cubes are larger than the largest number
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layers.ACTIVATIONS["gelu_tanh"](x)
+    assert y.dtype == tf.float16
+    np.testing.assert_allclose(y, [0, -0.1588, 0.3457, 60], atol=1e-3)
+    np.testing.assert_allclose(tape.gradient(y, x), [0, -0.0830, 0.8673, 1], atol=2e-3)
+
+
+def casts_of_weights(graph):
+    """The casts of what is read from a variable."""
+    operations = graph.get_concrete_function(tf.zeros([4, 24, 5])).graph.get_operations()
+    return [each for each in operations if each.type == "Cast" and each.inputs[0].op.type == "ReadVariableOp"]
+
+
+@pytest.mark.usefixtures("_own_lstm")
+def test_inference_casts_no_weight_at_every_call():
+    """It computes the same as if it did, and with what training has made of the weights."""
+    card, batches = small_lstm()
+    ours = session(card, "fp16")
+    at_every_call = tf.function(lambda inputs: ours.model(inputs)[0], autograph=False)
+    before = ours.infer(batches[0]).output()
+    np.testing.assert_array_equal(before, at_every_call(batches[0].inputs))
+    assert casts_of_weights(at_every_call) and not casts_of_weights(ours.forward)
+    assert not ours.halved.model.trainable_variables
+    ours.train(batches[0])
+    after = ours.infer(batches[0]).output()
+    assert not np.array_equal(after, before)
+    np.testing.assert_array_equal(after, at_every_call(batches[0].inputs))
+    loss_at_every_call = tf.function(lambda *batch: ours.model(*batch)[1], autograph=False)
+    assert ours.evaluate(batches[0]).loss == float(loss_at_every_call(*batches[0][:2]))
+
+
+def test_half_weights_share_what_layers_share():
+    """A head with the weights of the embedding has them still; normalisations are those of training."""
+    model = build.model(smaller("gpt_117m"), seed=1)
+    layers.compute_in(model, tf.float16)
+    halved = build.HalfWeights.of(model, tf.float16)
+    network = halved.model.network
+    assert network.head.decoder.weight is network.embedding.tokens.weight
+    assert network.head.decoder.weight.dtype == tf.float16
+    assert network.head.normalisation.weight is model.network.head.normalisation.weight
+    assert len(halved.pairs) == len({id(half) for half, _ in halved.pairs})
+
+
 def test_no_chain_is_sampled_in_half_precision(monkeypatch):
     monkeypatch.setattr(cuda, "details", dict)
     card = CARDS["mcmc"]
-    with pytest.raises(RunError, match="sampled in single precision"):
-        cuda.open_session(build.model(card, 1), rule_of(card.problem, 4), "bf16")
+    for precision in cuda.HALF:
+        with pytest.raises(RunError, match=f"{precision}: chains are sampled in single precision"):
+            cuda.open_session(build.model(card, 1), rule_of(card.problem, 4), precision)
+
+
+@pytest.mark.parametrize(
+    ("capability", "able"), [((7, 0), ("fp32", "fp16")), ((9, 0), ("fp32", "tf32", "bf16", "fp16"))]
+)
+def test_every_gpu_of_nvidia_has_fp16(monkeypatch, capability, able):
+    assert "float16" in cuda.types_of("CudnnRNN")
+    monkeypatch.setattr(cuda, "types_of", lambda _: ["float16", "bfloat16"])
+    assert cuda.precisions({"compute_capability": capability}) == able
+    monkeypatch.setattr(cuda, "types_of", lambda _: ["float16"])
+    assert cuda.precisions({"compute_capability": capability}) == tuple(name for name in able if name != "bf16")
+    monkeypatch.setattr(cuda, "AMD", True)
+    assert cuda.precisions({"compute_capability": capability}) == ("fp32",)
 
 
 @pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
@@ -198,11 +333,6 @@ def test_several_updates_in_a_call_are_those_of_as_many_calls(compiled):
         for each in (together, apart):
             each.step = tf.function(each._steps, autograph=False)
     batches = [loader.synthetic_batch(card, 4, seed) for seed in range(6)]
-
-    def joined(some):
-        return some[0]._replace(
-            inputs=tf.concat([each.inputs for each in some], 0), targets=tf.concat([each.targets for each in some], 0)
-        )
 
     reports = [together.train(joined(batches[start : start + 3])) for start in (0, 3)]
     losses = [apart.train(batch).loss() for batch in batches]

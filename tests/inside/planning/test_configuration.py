@@ -223,6 +223,8 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--stages 2", {"framework": "tensorflow", "device": "cpu"}, "only PyTorch cuts models"),
         ("--stages 2 --strategy phased", None, "--stages 2: resnet50 is no row of equal blocks"),
         ("--replicas 2", {"framework": "tensorflow", "device": "ipu"}, "made by PopTorch, and not by TensorFlow"),
+        ("--offload", {"framework": "tensorflow", "device": "ipu"}, "--offload: of IPUs that is made by PopTorch"),
+        ("--io-tiles 64", {"framework": "tensorflow", "device": "ipu"}, "Add --device-iterations 2 or more"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
         ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
     ],
@@ -378,8 +380,24 @@ def test_what_a_driver_or_a_partition_leaves(monkeypatch, tmp_path, made, kind):
 def test_tensorflow_computes_the_usual_micro_batch_of_ipus_at_once():
     configuration = resolve(parse(["resnet50"]), CARD, {**IPU, "framework": "tensorflow"})
     assert (configuration.batch_size, configuration.gradient_accumulation, configuration.precision) == (20, 1, "fp32")
+    assert (configuration.memory_proportion, configuration.device_iterations) == ([0.16], 1)
     with pytest.raises(UsageError, match="by PopTorch"):
         resolve(parse(["resnet50", "--replicas", "2"]), CARD, {**IPU, "framework": "tensorflow"})
+
+
+def test_tensorflow_does_several_updates_in_a_call_of_an_ipu():
+    image = {**IPU, "framework": "tensorflow"}
+    plain = resolve(parse(["bert_base"]), cards.load()["bert_base"], image)
+    assert (plain.device_iterations, plain.memory_proportion, plain.io_tiles) == (2, [0.25], None)
+    words = "resnet50 --device-iterations 4 --io-tiles 32 --memory-proportion 0.2 --batch-size 8"
+    partition = resolve(parse(words.split()), CARD, image).partition
+    assert (partition.samples, partition.device_iterations, partition.memory[:2]) == (32, 4, ([0.2], 32))
+
+
+@pytest.mark.parametrize("task", ["training", "inference"])
+def test_half_precision_in_tensorflow_on_gpus_is_mixed(task):
+    words = ["resnet50", "--precision", "fp16", "--task", task]
+    assert resolve(parse(words), CARD, XLA).precision_kind == "mixed"
 
 
 def test_a_usual_micro_batch_gives_way_where_it_divides_no_batch():

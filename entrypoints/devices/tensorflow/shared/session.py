@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
@@ -25,9 +26,11 @@ from entrypoints.contract.session import (
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import SynchronousSession
 from entrypoints.devices.tensorflow.strategies.group import Group
-from entrypoints.workloads.tensorflow.build import Objective, Tensors, dropped_fractions, units, weights
-from entrypoints.workloads.tensorflow.optimizers import optimizer
+from entrypoints.workloads.tensorflow.build import HalfWeights, Objective, Tensors, dropped_fractions, units, weights
+from entrypoints.workloads.tensorflow.optimizers import LossScale, optimizer
 from entrypoints.workloads.tensorflow.samplers import chain_sample, sampler
+
+FIRST_SCALE = 2.0**10  # of losses in fp16, as in PyTorch's sessions here
 
 
 def execution(compiled: bool) -> str:
@@ -55,7 +58,8 @@ def used_fraction(gradient: tf.Tensor, axes: Sequence[int]) -> tf.Tensor:
 class TensorFlowSession(SynchronousSession):
     """A session in TensorFlow. Each kind of step is one graph, traced at its first call for the shape of its batch.
 
-    Subclasses have the device's facts, the transfer of a batch, and the wait for a result.
+    Subclasses have the device's facts, the transfer of a batch, and the wait for a result. `dtype` is the half
+    precision that layers compute in, if they do.
     """
 
     facts: DeviceFacts
@@ -68,8 +72,9 @@ class TensorFlowSession(SynchronousSession):
         compiled: bool,
         partition: BatchPartition | None = None,
         group: Group | None = None,
+        dtype: tf.DType | None = None,
     ) -> None:
-        self.model, self.compiled = model, compiled
+        self.model, self.compiled, self.dtype = model, compiled, dtype
         self.accumulation = partition.accumulation if partition else 1  # micro-batches per update
         self.iterations = partition.device_iterations if partition else 1  # updates in a call
         self.group = group if isinstance(rule, OptimizerRule) and group and group.strategy else None
@@ -78,6 +83,11 @@ class TensorFlowSession(SynchronousSession):
         self.used: Sequence[float] = ()  # in the first step, of each weight the fraction of units with a gradient
         self.rule: Any = rule
         self.optimizer: Any = None  # created for training only: its state is as large as the weights, or twice
+        trains_in_fp16 = dtype == tf.float16 and isinstance(rule, OptimizerRule)
+        self.scale = LossScale(FIRST_SCALE) if trains_in_fp16 else None
+        self.halved: HalfWeights | None = None  # the model for inference in half precision
+        self.halved_is_old = False  # whether training has changed the weights since
+        self.lock = threading.Lock()
         self.sampler = sampler(model.network, rule, compiled) if isinstance(rule, SamplerRule) else None
         parts: Sequence[Callable[..., Any]] = (self._steps, self._forward, self._evaluate)
         self.step, self.forward, self.evaluation = map(self._graph, parts)
@@ -112,25 +122,34 @@ class TensorFlowSession(SynchronousSession):
         if self.optimizer is None:
             self.optimizer = optimizer(self.model, self.rule)
         batch = self.to_device(batch)
-        loss, *shown = self.wait_for(self.step(batch.inputs, batch.targets, *self.asking))
+        loss, skipped, *shown = self.wait_for(self.step(batch.inputs, batch.targets, *self.asking))
+        self.halved_is_old = True
         if shown and self.samples is None:
             self.samples, self.used = int(shown[0]), shown[1].numpy().tolist()
             self.asking = (tf.constant(False),)
-        return StepReport(samples=batch.samples, updates=self.iterations, loss=lambda: float(loss))
+        return StepReport(
+            samples=batch.samples,
+            updates=self.iterations,
+            loss=lambda: float(loss),
+            skipped=(lambda: int(skipped)) if self.scale else None,
+        )
 
     def infer(self, batch: Batch) -> StepReport:
         """Do a forward pass with the running means."""
+        self.prepare_inference()
         output = self.wait_for(self.forward(self.to_device(batch).inputs))
         return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
 
     def evaluate(self, batch: Batch) -> EvaluationResult:
         """Do a forward pass with the running means, and count right predictions if targets are labels."""
+        self.prepare_inference()
         batch = self.to_device(batch)
         loss, right = self.evaluation(batch.inputs, batch.targets)
         return EvaluationResult(batch.samples, float(loss), None if right is None else int(right))
 
     def infer_request(self, batch: Batch) -> Answer:
         """Answer a request with the running means; the host waits at the end of each part."""
+        self.prepare_inference()
         start = self.mark()
         batch_on_device = self.to_device(batch._replace(targets=None))
         self.wait_for(batch_on_device.inputs)
@@ -150,11 +169,13 @@ class TensorFlowSession(SynchronousSession):
             return self.wait_for(self.sampler.begin(batch.inputs, batch.targets, iterations, chains))
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
-        self.first_token = self.first_token or tf.function(self.model.network.begin, autograph=False)
+        self.prepare_inference()
+        network = self.inference_model.network
+        self.first_token = self.first_token or tf.function(network.begin, autograph=False)
         state = self.wait_for(self.first_token(batch.inputs))
         if self.next_token is None:  # one graph for states of any length
             any_size = tf.nest.map_structure(lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), state)
-            self.next_token = tf.function(self.model.network.follow, [any_size], autograph=False)
+            self.next_token = tf.function(network.follow, [any_size], autograph=False)
         return state
 
     def iterate(self, state: Any) -> Any:
@@ -172,8 +193,11 @@ class TensorFlowSession(SynchronousSession):
         return chain_sample(state)
 
     def gradients(self) -> Mapping[str, float] | None:
-        """Return by weight the fraction of its units with a gradient in the first step; later ones do not show it."""
-        if not self.shows_steps:
+        """Return by weight the fraction of its units with a gradient in the first step; later ones do not show it.
+
+        None if that step was skipped, since gradients in fp16 overflowed.
+        """
+        if not self.shows_steps or (self.scale and any(map(math.isnan, self.used))):
             return None
         return dict(zip((name for name, _, _ in units(self.model.network)), self.used))
 
@@ -185,8 +209,24 @@ class TensorFlowSession(SynchronousSession):
         """Return the parameters, named and laid out as in PyTorch."""
         return weights(self.model)
 
+    @property
+    def inference_model(self) -> Objective:
+        """The model for inference, once it is prepared."""
+        return self.halved.model if self.halved else self.model
+
+    def prepare_inference(self) -> None:
+        """Cast weights to half precision once, and not at every call. Several threads may call it at once."""
+        if self.dtype is None:
+            return
+        with self.lock:
+            if self.halved is None:
+                self.halved = HalfWeights.of(self.model, self.dtype)
+            elif self.halved_is_old:
+                self.halved.renew()
+            self.halved_is_old = False
+
     def _steps(self, inputs: Tensors, targets: Tensors, *asking: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return what a step returns; of several, the mean loss, all samples, and what the first one shows.
+        """Return what a step returns; of several, the mean loss, sums of other numbers, and what the first one shows.
 
         The device does them one after the other, by one graph, while the host waits.
         """
@@ -194,16 +234,15 @@ class TensorFlowSession(SynchronousSession):
             return self._step(inputs, targets, *asking)
         batches = tf.nest.map_structure(self._by_iteration, (inputs, targets))
 
-        def step(number: tf.Tensor, loss: tf.Tensor, *shown: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        def step(number: tf.Tensor, *sums: tf.Tensor) -> tuple[tf.Tensor, ...]:
             batch = tf.nest.map_structure(lambda tensor: tensor[number], batches)
             asked = [wanted & tf.equal(number, 0) for wanted in asking]
-            losses, *parts = self._step(*batch, *asked)
-            return (number + 1, loss + losses, *(sum_ + part for sum_, part in zip(shown, parts)))
+            return (number + 1, *(sum_ + part for sum_, part in zip(sums, self._step(*batch, *asked))))
 
         shown = (tf.constant(0), tf.zeros(len(list(units(self.model.network))))) if asking else ()
-        first = (tf.constant(0), tf.constant(0.0), *shown)
-        _, loss, *shown = tf.while_loop(lambda number, *_: number < self.iterations, step, first, parallel_iterations=1)
-        return (loss / self.iterations, *shown)
+        first = (tf.constant(0), tf.constant(0.0), tf.constant(0), *shown)
+        _, loss, *sums = tf.while_loop(lambda number, *_: number < self.iterations, step, first, parallel_iterations=1)
+        return (loss / self.iterations, *sums)
 
     def _by_iteration(self, tensor: tf.Tensor) -> tf.Tensor:
         """Return a tensor (iterations * N, ...) as (iterations, N, ...)."""
@@ -211,13 +250,15 @@ class TensorFlowSession(SynchronousSession):
         return tf.reshape(tensor, [self.iterations, samples // self.iterations, *others])
 
     def _step(self, inputs: Tensors, targets: Tensors, *asking: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        """Return the loss, and what is shown of a step, if it is `asking`: whether gradients are wanted this time."""
+        """Return the loss, whether the update was skipped (1 or 0), and what is shown of a step, if it is `asking`.
+
+        That is whether gradients are wanted this time.
+        """
         samples, loss, *gradients = self._loss_and_gradients(inputs, targets)
         if self.group:
             gradients = list(self.group.means(gradients))
         shown = (samples, self._used(gradients, *asking)) if asking else ()
-        self._update(gradients)
-        return (loss, *shown)
+        return (loss, self._update(gradients), *shown)
 
     def _loss_and_gradients(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, ...]:
         """Return the samples of the output, the mean loss, and the gradient of each parameter: of all micro-batches."""
@@ -235,11 +276,20 @@ class TensorFlowSession(SynchronousSession):
     def _of_micro_batch(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, ...]:
         with tf.GradientTape() as tape:
             output, loss = self.model(inputs, targets, training=True)
+            scaled = loss * self.scale.factor if self.scale else loss
         # An embedding's gradient is a list of rows, some of them twice; only a dense one has the right norm.
-        gradients = map(tf.convert_to_tensor, tape.gradient(loss, self.optimizer.parameters))
+        gradients = map(tf.convert_to_tensor, tape.gradient(scaled, self.optimizer.parameters))
         return (tf.shape(tf.nest.flatten(output)[0])[0], loss, *gradients)
 
-    def _update(self, gradients: Sequence[tf.Tensor]) -> None:
+    def _update(self, gradients: Sequence[tf.Tensor]) -> tf.Tensor:
+        """Update the weights; return 1 if that was skipped since gradients in fp16 overflowed, otherwise 0."""
+        if self.scale is None:
+            self._move(gradients)
+            return tf.constant(0)
+        own = self.scale.unscaled(gradients)
+        return self.scale.update(lambda: self._move(own), own)
+
+    def _move(self, gradients: Sequence[tf.Tensor]) -> None:
         """Do the optimizer's step, with gradients clipped to the rule's norm."""
         if self.rule.gradient_norm is not None:
             gradients, _ = tf.clip_by_global_norm(gradients, self.rule.gradient_norm)
@@ -252,16 +302,16 @@ class TensorFlowSession(SynchronousSession):
         return tf.cond(asking, lambda: tf.stack([used_fraction(*pair) for pair in pairs]), lambda: tf.zeros(len(pairs)))
 
     def _forward(self, inputs: Tensors) -> Tensors:
-        output, _ = self.model(inputs)
+        output, _ = self.inference_model(inputs)
         return output
 
     def _evaluate(self, inputs: Tensors, targets: Tensors) -> tuple[tf.Tensor, tf.Tensor | None]:
-        output, loss = self.model(inputs, targets)
+        output, loss = self.inference_model(inputs, targets)
         if isinstance(targets, tuple) or targets.shape.rank != 1:
             return loss, None
         return loss, tf.math.count_nonzero(tf.argmax(output, axis=1, output_type=targets.dtype) == targets)
 
     def close(self) -> None:
         """Release memory."""
-        del self.model, self.optimizer, self.sampler
+        del self.model, self.optimizer, self.sampler, self.halved
         del self.step, self.forward, self.evaluation, self.first_token, self.next_token
