@@ -32,6 +32,7 @@ SYNTHETIC = "synthetic"
 IMAGES_FOR = {  # what to take for a kind of device that an image does not have
     "cuda": "an image of the recipe cuda (NVIDIA) or rocm (AMD)",
     "xpu": "an image of the recipe xpu (Intel)",
+    "hpu": "an image of the recipe hpu (Intel Gaudi)",
     "ipu": "an image of the recipe ipu (Graphcore)",
 }
 # Two batches of each worker process wait in shared memory: 5 GB for 64 of them and 256 photographs.

@@ -35,6 +35,7 @@ VENDORS = {
     "popdist": ("devices/pytorch/strategies/instances.py",),
     "deepspeed": ("devices/pytorch/strategies/zero.py",),
     "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),
+    "habana_frameworks": ("devices/pytorch/hpu.py",),
     "pynvml": ("metering/meters/nvml.py",),
     "amdsmi": ("metering/meters/amd.py",),
     "gcipuinfo": ("metering/meters/gcipuinfo.py",),

@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 
-from entrypoints.contract.choices import DEFAULT_MODE, MAX_AUTOTUNE, REDUCE_OVERHEAD
+from entrypoints.contract.choices import DEFAULT_MODE, INDUCTOR, MAX_AUTOTUNE, REDUCE_OVERHEAD
 from entrypoints.contract.statuses import RunError
 
 COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
@@ -28,8 +28,13 @@ MODES: Mapping[str, tuple[str | None, str | None]] = {
 VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
 
 
-def compile_model(model: Any, mode: str, graphs: bool) -> Any:
-    """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not."""
+def compile_model(model: Any, mode: str, graphs: bool, compiler: str = INDUCTOR) -> Any:
+    """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not.
+
+    Other compilers than TorchInductor have no modes.
+    """
+    if compiler != INDUCTOR:
+        return torch.compile(model, backend=compiler)
     with_graphs, without = MODES[mode]
     return torch.compile(model, mode=with_graphs if graphs else without)
 
@@ -122,9 +127,9 @@ def _nodes(nodes: Sequence[Any]) -> int:
     return sum(1 + _nodes([child for children in node.children.values() for child in children]) for node in nodes)
 
 
-def described(mode: str, graphs: bool, counts: Mapping[str, Any]) -> str:
+def described(mode: str, graphs: bool, counts: Mapping[str, Any], compiler: str = INDUCTOR) -> str:
     """Return how a model was compiled, in words."""
-    how = f"compiled by TorchInductor ({mode})"
+    how = f"compiled by {compiler} ({mode})"
     if graphs and counts.get("cuda_graphs"):
         how += ", replayed as CUDA graphs"
     if graphs and not counts.get("cuda_graphs"):

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
+from entrypoints.contract.choices import compiler_of
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import Point
 from entrypoints.contract.session import (
@@ -61,9 +62,9 @@ def execution(how: str) -> str:
     return f"{how}, {LAYOUT}; inference with normalisations folded into convolutions"
 
 
-def planned(compiled: str | None) -> str:
-    """Return how a session is going to run a model: before it did, nothing is known of graphs."""
-    return execution(f"compiled by TorchInductor ({compiled})" if compiled else "eager")
+def planned(compiled: str | None, kind: str) -> str:
+    """Return how a session on a kind of device is going to run a model: before it did, nothing is known of graphs."""
+    return execution(described(compiled, False, {}, compiler_of(kind)) if compiled else "eager")
 
 
 def updates_fused(hardware: torch.device, rule: OptimizerRule, precision: str) -> bool:
@@ -356,7 +357,9 @@ class TorchSession:
 
     def maybe_compiled(self, model: Objective, graphs: bool = False) -> CallableModel:
         """Return the compiled model, or the model itself if nothing is compiled."""
-        return compile_model(model, self.compiled, graphs) if self.compiled else model
+        if not self.compiled:
+            return model
+        return compile_model(model, self.compiled, graphs, compiler_of(self.hardware.type))
 
     def optimised_leaps(self, leapfrog: Leapfrog, steps: int) -> Leaps:
         """Return what does so many leapfrog steps: compiled, and replayed by the GPU, if the session does that."""
@@ -386,8 +389,8 @@ class TorchSession:
         """Return how the model was run so far."""
         began = time.monotonic()
         counts = counted(self.graphs) if self.compiled else {}
-        how = described(self.compiled, self.graphs, counts) if self.compiled else "eager"
         kind = self.hardware.type
+        how = described(self.compiled, self.graphs, counts, compiler_of(kind)) if self.compiled else "eager"
         facts = {
             **counts,
             "attention": self.attention(),
