@@ -21,7 +21,7 @@ REFERENCES = ROOT / "entrypoints" / "references"
 PROBING = ROOT / "tests" / "inside" / "support" / "probing.py"
 OLD, NEW = (ROOT / ".venvs" / name / "bin" / "python" for name in ("torch_old", "torch_new"))
 PRECISIONS = ("fp32", "bf16")
-ON_DEVICES = {"cuda": ("fp32", "tf32", "bf16", "fp16"), "xpu": ("fp32", "bf16", "fp16")}
+ON_DEVICES = {"cuda": ("fp32", "tf32", "bf16", "fp16"), "xpu": ("fp32", "bf16", "fp16"), "hpu": ("fp32", "bf16")}
 MARGIN = 4  # times the largest deviation of correct code: other hardware rounds differently
 # What deviates for the same reasons.
 ALIKE = {"third_update": "second_update", "fourth_update": "second_update"}

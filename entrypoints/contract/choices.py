@@ -13,6 +13,7 @@ STAGED = (PIPELINED, "sharded", "phased")  # how stages of a model take turns on
 CPU_BINDINGS = ("auto", "none")
 DEFAULT_MODE, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"  # of torch.compile
 AUTO_MODE = "auto"  # the mode that fits device and workload
+INDUCTOR, HPU_BACKEND = "TorchInductor", "hpu_backend"  # what torch.compile compiles with; Gaudi has its own
 WITH_GRAPHS = (REDUCE_OVERHEAD, MAX_AUTOTUNE)  # in which Inductor records CUDA graphs, where there can be any
 NOT_COMPILED = "none"  # also where the card says that a model is compiled
 COMPILE_MODES = (DEFAULT_MODE, REDUCE_OVERHEAD, MAX_AUTOTUNE, AUTO_MODE, NOT_COMPILED)
@@ -24,6 +25,11 @@ OFFLOADED = (FSDP, *ZERO[1:])  # those that can keep in host memory what ranks d
 TENSOR = "tensor"  # ranks with a share of the matrices of each block
 PARTED = (PIPELINED, TENSOR)  # how ranks with different parts of one model train it together
 STRATEGIES = (*STAGED, *RANKED, TENSOR)
+
+
+def compiler_of(device: str) -> str:
+    """Return what torch.compile compiles with for a kind of device."""
+    return HPU_BACKEND if device == "hpu" else INDUCTOR
 
 
 def precision_kind(precision: str, device: str, task: str) -> str | None:

@@ -30,6 +30,7 @@ SIGNS = {
     "/dev/kfd": "cuda",
     "/dev/ipu*": "ipu",
     "~/.ipuof.conf.d/*.conf": "ipu",
+    "/dev/accel/accel_controlD*": "hpu",  # other accelerators have /dev/accel/accel* too
     "/dev/dri/renderD*": "xpu",
 }
 VARIABLES = {"IPUOF_CONFIG_PATH": "ipu", "IPUOF_VIPU_API_PARTITION_ID": "ipu"}

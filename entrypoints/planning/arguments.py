@@ -267,8 +267,8 @@ def _add_meter(grammar: argparse.ArgumentParser) -> None:
         type=values.meter,
         default=meters.AUTO,
         metavar="NAME[:PLACE]",
-        help=f"{', '.join(values.METERS)}. PLACE: a GPU's UUID, PCI address or number (nvml), a number (amd, intel), a "
-        "socket (grace_hopper), the kernel's folder (rapl, hwmon), or a file (replay)",
+        help=f"{', '.join(values.METERS)}. PLACE: a GPU's UUID, PCI address or number (nvml), a number (amd, hlml, "
+        "intel), a socket (grace_hopper), the kernel's folder (rapl, hwmon), or a file (replay)",
     )
     add(
         "--meter-period",

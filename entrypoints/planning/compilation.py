@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.contract.choices import AUTO_MODE, DEFAULT_MODE, NOT_COMPILED, REDUCE_OVERHEAD, WITH_GRAPHS
+from entrypoints.contract.choices import (
+    AUTO_MODE,
+    DEFAULT_MODE,
+    INDUCTOR,
+    NOT_COMPILED,
+    REDUCE_OVERHEAD,
+    WITH_GRAPHS,
+    compiler_of,
+)
 from entrypoints.contract.statuses import UsageError
 
 # Steps until a graph is replayed: Inductor runs the first call without graphs, and records the second.
@@ -51,9 +59,10 @@ def mode(asked: str | bool | None, steps: Steps) -> str | None:
     asked = AUTO_MODE if asked is True else asked or None
     if asked is None:
         return None
-    if steps.framework == "tensorflow":
+    compiler = "XLA" if steps.framework == "tensorflow" else compiler_of(steps.device)
+    if compiler != INDUCTOR:
         if asked not in (AUTO_MODE, DEFAULT_MODE):
-            raise UsageError(f"--compile {asked}: XLA has no modes. Take --compile")
+            raise UsageError(f"--compile {asked}: {compiler} has no modes. Take --compile")
         return DEFAULT_MODE
     if asked == AUTO_MODE:
         return DEFAULT_MODE if steps.obstacle else REDUCE_OVERHEAD

@@ -141,6 +141,9 @@ def offloaded(options: Options, device: str, precision: str) -> bool:
 def require(options: Options, card: Card, framework: str, device: str) -> None:
     """Raise UsageError for a division of the work that the framework, device, task or card does not have."""
     _require_ipu(options, framework, device)
+    if device == "hpu" and (options.stages > 1 or options.strategy not in (None, DDP)):
+        given = f"--stages {options.stages}" if options.stages > 1 else f"--strategy {options.strategy}"
+        raise UsageError(f"{given}: on Gaudi, devices train by --strategy {DDP} here, and by no other. Leave it out")
     if (framework, device) not in SEVERAL_PER_CALL and (options.device_iterations or 1) > 1:
         raise UsageError("--device-iterations is for IPUs, and for GPUs in TensorFlow. Leave it out")
     if device != "ipu" and (options.device_iterations or 1) > 1 and options.replicas > 1:

@@ -33,6 +33,7 @@ IDLE_SECONDS = 5.0  # fifty readings at the default period; an energy needs twen
 IMAGES_FOR = {  # what to take for a kind of device that an image does not have
     "cuda": "an image of the recipe cuda (NVIDIA) or rocm (AMD)",
     "xpu": "an image of the recipe xpu (Intel)",
+    "hpu": "an image of the recipe hpu (Intel Gaudi)",
     "ipu": "an image of the recipe ipu (Graphcore)",
 }
 

@@ -15,6 +15,7 @@ PRECISIONS: Mapping[str, Sequence[str]] = {
     "cpu": ("bf16",),
     "cuda": ("bf16", "tf32", "fp16"),
     "xpu": ("bf16", "fp16"),
+    "hpu": ("bf16",),
     "ipu": ("fp16",),
 }
 FOCUS = {"cpu": "lstm"}  # what experiments of the device itself run: small on a CPU, elsewhere enough to keep it busy

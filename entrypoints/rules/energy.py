@@ -33,6 +33,7 @@ METERS = {
     "amd": KindOfMeter(("amdsmi", "rocm_smi"), ("cuda",), ("package",)),
     "gcipuinfo": KindOfMeter(("gcipuinfo",), ("ipu",), ("die", "board"), (INTEGRAL,)),
     "grace_hopper": KindOfMeter(("acpi_power_meter",), (), ("board",), (INTEGRAL,)),
+    "hlml": KindOfMeter(("hlml",), ("hpu",), ("board",)),
     "hwmon": KindOfMeter(("acpi_power_meter",), ("cpu",), ("package",), (INTEGRAL,)),
     "intel": KindOfMeter(("level_zero", "drm_hwmon"), ("xpu",), ("package", "board"), (COUNTER,)),
     "nvml": KindOfMeter(("nvml",), ("cuda",), ("package",)),

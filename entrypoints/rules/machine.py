@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator
 
-from entrypoints.contract.choices import WITH_GRAPHS, precision_kind
+from entrypoints.contract.choices import WITH_GRAPHS, compiler_of, precision_kind
 from entrypoints.results import peaks
 from entrypoints.rules.facts import Document, Facts, device_named, is_number
 from entrypoints.rules.rule import differ, rule
@@ -15,10 +15,11 @@ KINDS = {  # of devices, and the precisions that sessions on them have
     "cpu": ("fp32", "bf16"),
     "cuda": ("fp32", "tf32", "bf16", "fp16"),
     "xpu": ("fp32", "bf16", "fp16"),
+    "hpu": ("fp32", "bf16"),
     "ipu": ("fp32", "fp16"),
 }
 EXECUTION = {  # how it begins, by framework and whether the model is compiled
-    "pytorch": {False: "eager,", True: "compiled by TorchInductor"},
+    "pytorch": {False: "eager,", True: "compiled by {compiler}"},
     "tensorflow": {False: "graph (tf.function),", True: "graph (tf.function) compiled by XLA,"},
 }
 MOST_PROCESSORS = 8192  # of a Linux kernel: the most that can count a second at the same time
@@ -56,7 +57,7 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
     expected = precision_kind(given["precision"], kind, facts.task)
     if given.get("precision_kind", expected) != expected:
         yield differ("configuration.precision_kind", given["precision_kind"], expected, f"a {kind}")
-    execution = EXECUTION[framework][bool(given["compile"])]
+    execution = EXECUTION[framework][bool(given["compile"])].format(compiler=compiler_of(kind))
     if kind != "ipu" and not device["execution"].startswith(execution):
         yield differ("accelerator.execution", device["execution"][:60], execution, "configuration.compile")
     yield from _of_kind(facts, device)
@@ -74,7 +75,7 @@ def execution_is_what_was_counted(facts: Facts) -> Iterator[str]:
     if counts is None:
         return
     if not given["compile"] or given["framework"] != "pytorch":
-        yield f"accelerator.compilation: {given['framework']} compiled nothing with TorchInductor"
+        yield f"accelerator.compilation: {given['framework']} compiled nothing with torch.compile"
     graphs = counts["cuda_graphs"] is not None or counts["cuda_graphs_skipped"] is not None
     if graphs and not (device["kind"] == "cuda" and given["compile"] in WITH_GRAPHS):
         yield f"accelerator.compilation.cuda_graphs: a {device['kind']} in the mode {given['compile']} has none"
@@ -102,7 +103,7 @@ def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
             yield "accelerator.identifier: no vendor's library names a cpu"
     elif kind == "ipu" and (device.get("vendor"), device["granularity"]) != ("Graphcore", "package"):
         yield "accelerator: an ipu is a package of Graphcore"
-    elif kind in ("cuda", "xpu") and str(software["framework_version"]).endswith("+cpu"):
+    elif kind in ("cuda", "xpu", "hpu") and str(software["framework_version"]).endswith("+cpu"):
         yield f"accelerator.kind: {kind} with {software['framework_version']}, which is for CPUs"
 
 
@@ -153,7 +154,7 @@ def software_is_what_ran(facts: Facts) -> Iterator[str]:
         other = software["libraries"].get(name, version)
         if other != version:
             yield differ(f"provenance.software.libraries.{name}", other, version, "framework_version")
-    if kind in ("cpu", "cuda", "xpu") and provenance["simulated"] and "source" not in power:
+    if kind in ("cpu", "cuda", "xpu", "hpu") and provenance["simulated"] and "source" not in power:
         yield f"provenance.simulated: a {kind} without a meter is none of a test"
     image, architecture = provenance["image"], facts.document["host"]["architecture"]["value"]
     both = {architecture, image["platform"]} if image else set()

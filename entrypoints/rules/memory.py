@@ -10,7 +10,7 @@ from entrypoints.rules.rule import ROUNDING, differ, rule
 MIB = 2**20
 LEAST_BYTES = 2  # of a weight: no precision of a run has a smaller one
 LEAST_MIB = 4.0  # of a process that has started Python
-HOST, GPUS = "cpu", ("cuda", "xpu")
+HOST, GPUS = "cpu", ("cuda", "xpu", "hpu")
 OF_ALLOCATORS = ("peak_allocated_memory", "peak_reserved_memory", "peak_allocated_memory_of_window")
 TRAFFIC = "host_device_traffic"
 COUNTED = (*OF_ALLOCATORS, TRAFFIC)
@@ -18,6 +18,7 @@ UNCOUNTED = {  # what no framework counts on a kind of device
     HOST: COUNTED,
     "cuda": (TRAFFIC,),
     "xpu": (TRAFFIC,),
+    "hpu": (TRAFFIC,),
     "ipu": COUNTED,
 }
 

@@ -48,6 +48,7 @@ OUT_OF_MEMORY = (
     *("cublas_status_not_initialized when calling `cublascreate", "failed to create cublas handle"),
     "hipblas_status_not_initialized when calling `hipblascreate",
     "device_allocation_failed",  # cuDNN from 9 on
+    "module:pt_devmem allocation failed",  # Gaudi
     *("rocblas_status_memory_error", "error_out_of_device_memory", "error_out_of_host_memory"),  # the last: Intel's
 )
 # Error texts that mean that this processor lacks what the precision needs.

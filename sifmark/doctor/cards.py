@@ -10,9 +10,14 @@ from sifmark.core.checks import Check, Status
 
 PCI = Path("/sys/bus/pci/devices")
 NUMA = Path("/sys/devices/system/node")
-# PCI classes by device kind and vendor (NVIDIA, AMD, Intel): displays, among them controllers without one, and for AMD
-# processing accelerators; Intel's are neural units of processors.
-CLASSES = {("cuda", "0x10de"): ("0x03",), ("cuda", "0x1002"): ("0x03", "0x12"), ("xpu", "0x8086"): ("0x03",)}
+# PCI classes by device kind and vendor (NVIDIA, AMD, Intel, Habana): displays, among them controllers without one, and
+# for AMD and Habana processing accelerators; Intel's are neural units of processors.
+CLASSES = {
+    ("cuda", "0x10de"): ("0x03",),
+    ("cuda", "0x1002"): ("0x03", "0x12"),
+    ("xpu", "0x8086"): ("0x03",),
+    ("hpu", "0x1da3"): ("0x12",),
+}
 
 
 class Card(NamedTuple):

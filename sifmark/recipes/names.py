@@ -22,6 +22,7 @@ RECIPES_OF_VENDORS = {
     **dict.fromkeys(("nvidia", "a100", "h100", "h200", "b200", "gh200", "v100", "ngc"), _NVIDIA),
     **dict.fromkeys(("amd", "mi210", "mi250", "mi250x", "mi300", "mi300a", "mi300x", "hip"), _AMD),
     **dict.fromkeys(("intel", "pvc", "max", "oneapi"), _INTEL),
+    **dict.fromkeys(("gaudi", "gaudi2", "gaudi3", "habana"), ("hpu",)),
     **dict.fromkeys(("graphcore", "mk2", "gc200", "bow", "poplar"), _GRAPHCORE),
     "gpu": (*_NVIDIA, *_AMD, *_INTEL),
 }

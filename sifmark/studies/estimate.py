@@ -16,6 +16,7 @@ RATES = {
     "cpu": {"fp32": 5e10, "bf16": 5e10},
     "cuda": {"fp32": 1e13, "tf32": 4e13, "bf16": 8e13, "fp16": 8e13},
     "xpu": {"fp32": 1e13, "bf16": 5e13, "fp16": 5e13},
+    "hpu": {"fp32": 1e13, "bf16": 8e13},
     "ipu": {"fp32": 1e13, "fp16": 4e13},
 }
 START_SECONDS = IMAGE_SECONDS + CHECK_SECONDS  # and compilation, of which nothing is known yet

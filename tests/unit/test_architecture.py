@@ -39,6 +39,7 @@ VENDORS = {
     "popdist": ("devices/pytorch/strategies/instances.py",),
     "deepspeed": ("devices/pytorch/strategies/zero.py",),
     "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),
+    "habana_frameworks": ("devices/pytorch/hpu.py",),
     "pynvml": ("metering/nvidia/library.py",),
     "amdsmi": ("metering/amd/libraries.py",),
     "gcipuinfo": ("metering/meters/gcipuinfo.py",),

@@ -78,7 +78,7 @@ class CpuSession(HostSession, TorchSession):
         partition: BatchPartition | None,
         group: Group | None,
     ) -> None:
-        HostSession.__init__(self, "PyTorch", planned(compiled))
+        HostSession.__init__(self, "PyTorch", planned(compiled, "cpu"))
         TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition, group)
 
     def made_for_inference(self, graphs: bool) -> Any:

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import json
 import time
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,9 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from asked_of_pytorch import called  # noqa: E402
 from small_networks import losses_of  # noqa: E402
 
-from entrypoints import devices  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.group import Place  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
@@ -33,16 +32,6 @@ from entrypoints.worker.loop import Loop  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, optimizers  # noqa: E402
 
 CARD = cards.load()["image_compression"]
-FOLDER = Path(devices.__file__).resolve().parent
-
-
-def called(file, *roots):
-    """What a module asks of PyTorch's interface to a kind of GPU."""
-    names = set()
-    for node in ast.walk(ast.parse((FOLDER / file).read_text("utf-8"))):
-        text = ast.unparse(node) if isinstance(node, ast.Attribute) and hasattr(ast, "unparse") else ""
-        names |= {text[len(root) + 1 :] for root in roots if text.startswith(f"{root}.")}
-    return {name for name in names if "." not in name and "(" not in name}
 
 
 @pytest.mark.skipif(not hasattr(ast, "unparse"), reason="Python 3.8 cannot print syntax trees")

@@ -43,7 +43,7 @@ def test_miopen_is_given_channels_last_unless_the_user_has_switched_that_off():
     rocm.prepare(environment)
     rocm.choose_layout(network(), lambda *_: pytest.fail("nothing is to be measured"), float, environment)
     assert layout.LAYOUT.format is CONTIGUOUS
-    assert compiling.planned(None).startswith("eager, contiguous (PYTORCH_MIOPEN_SUGGEST_NHWC=0);")
+    assert compiling.planned(None, "cuda").startswith("eager, contiguous (PYTORCH_MIOPEN_SUGGEST_NHWC=0);")
 
 
 @pytest.mark.parametrize(("last", "first", "name"), [(0.001, 0.004, "channels_last"), (0.005, 0.004, "contiguous")])
@@ -51,7 +51,7 @@ def test_the_format_is_the_faster_one_and_the_result_says_which(last, first, nam
     took = {CHANNELS_LAST: last, CONTIGUOUS: first}
     rocm.choose_layout(network(), lambda _, memory_format: took[memory_format], float, {})
     said = f"{name} (by measurement: channels_last {1000 * last:.3g} ms, contiguous {1000 * first:.3g} ms)"
-    assert f"eager, {said};" in compiling.planned(None)
+    assert f"eager, {said};" in compiling.planned(None, "cuda")
 
 
 def test_ranks_take_the_format_of_the_first():

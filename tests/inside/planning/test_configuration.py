@@ -148,6 +148,7 @@ def test_an_image_computes_on_the_cpu_when_told_and_on_nothing_else_than_its_own
 
 
 IPU = {"framework": "pytorch", "device": "ipu"}
+GAUDI = {"framework": "pytorch", "device": "hpu"}
 GPU = {"framework": "pytorch", "device": "cuda"}
 
 
@@ -219,6 +220,9 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--replicas 2 --strategy ddp --offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
         ("--offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
         ("--replicas 2 --strategy fsdp --offload --precision fp16", GPU, "Take --precision bf16"),
+        ("--stages 2", GAUDI, "--stages 2: on Gaudi, devices train by --strategy ddp here"),
+        ("--replicas 2 --strategy fsdp", GAUDI, "--strategy fsdp: on Gaudi"),
+        ("--replicas 2 --strategy zero1", GAUDI, "--strategy zero1: on Gaudi"),
         ("--stages 2", None, "--stages 2: resnet50 is no row of equal blocks"),
         ("--stages 2", {"framework": "tensorflow", "device": "cpu"}, "only PyTorch cuts models"),
         ("--stages 2 --strategy phased", None, "--stages 2: resnet50 is no row of equal blocks"),
@@ -348,7 +352,7 @@ def test_the_cpu_accumulates_too():
 
 def test_outside_of_images_any_device_may_be_named_and_auto_looks_for_one(monkeypatch, tmp_path):
     assert resolve(parse(["resnet50", "--device", "cuda"]), CARD, None).device == "cuda"
-    with pytest.raises(UsageError, match="cpu or cuda or ipu or xpu"):
+    with pytest.raises(UsageError, match="cpu or cuda or hpu or ipu or xpu"):
         resolve(parse(["resnet50", "--device", "abacus"]), CARD, None)
     for name in selection.VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -362,7 +366,9 @@ def test_outside_of_images_any_device_may_be_named_and_auto_looks_for_one(monkey
 
 
 @pytest.mark.parametrize(
-    ("made", "kind"), [(".ipuof.conf.d/p.conf", "ipu"), ("dev/nvidia11", "cuda"), ("dev/nvidiactl", "cpu")]
+    ("made", "kind"),
+    [(".ipuof.conf.d/p.conf", "ipu"), ("dev/nvidia11", "cuda"), ("dev/nvidiactl", "cpu")]
+    + [("dev/accel/accel_controlD0", "hpu"), ("dev/accel/accel0", "cpu")],
 )
 def test_what_a_driver_or_a_partition_leaves(monkeypatch, tmp_path, made, kind):
     for name in selection.VARIABLES:
@@ -370,9 +376,9 @@ def test_what_a_driver_or_a_partition_leaves(monkeypatch, tmp_path, made, kind):
     monkeypatch.setenv("HOME", str(tmp_path))
     at_root = {sign if sign.startswith("~") else f"{tmp_path}{sign}": of for sign, of in selection.SIGNS.items()}
     monkeypatch.setattr(selection, "SIGNS", at_root)
-    (tmp_path / made).parent.mkdir()
+    (tmp_path / made).parent.mkdir(parents=True)
     (tmp_path / made).touch()
-    assert selection.choose(["cpu", "cuda", "ipu", "xpu"]).kind == kind
+    assert selection.choose(["cpu", "cuda", "hpu", "ipu", "xpu"]).kind == kind
     monkeypatch.setenv("IPUOF_CONFIG_PATH", "/etc/ipuof.conf")
     assert selection.choose(["cpu", "cuda", "ipu", "xpu"]) == ("ipu", "IPUOF_CONFIG_PATH is set")
 
@@ -424,6 +430,7 @@ XLA = {"framework": "tensorflow", "device": "cuda"}
         ("--compile auto --batch-size 8 --micro-batch-size 4", CUDA, "default", False),
         ("--compile auto --batch-size 8 --replicas 2", CUDA, "default", False),
         ("--compile", {**CUDA, "device": "xpu"}, "default", False),
+        ("--compile", GAUDI, "default", False),
         ("--compile", None, "default", False),
         ("--compile", XLA, "default", False),
         ("--compile default", CUDA, "default", False),
@@ -444,6 +451,8 @@ def test_auto_takes_the_mode_that_fits_device_and_workload(words, image, mode, r
         ("--compile reduce-overhead --batch-size 8 --micro-batch-size 4", CUDA, "micro-batches of one update"),
         ("--compile reduce-overhead --task inference --concurrency 2", CUDA, "requests of several threads"),
         ("--compile max-autotune", XLA, "XLA has no modes. Take --compile"),
+        ("--compile max-autotune", GAUDI, "hpu_backend has no modes. Take --compile"),
+        ("--compile reduce-overhead", GAUDI, "hpu_backend has no modes. Take --compile"),
         ("--compile --warmup-steps 2", CUDA, "--warmup-steps 3 or more, or --compile default"),
         ("--compile --steps 3", CUDA, "Ask for at least 4 steps"),
     ],

@@ -21,7 +21,7 @@ def device(name, granularity="package", count=1):
 @pytest.mark.parametrize("entry", peaks.table(), ids=lambda entry: entry["names"][0])
 def test_an_entry_is_whole_and_cited(entry):
     assert set(entry) - {"memory"} == {"names", "kind", "granularity", "flops", "source", "power"}
-    assert entry["kind"] in ("cuda", "xpu", "ipu") and ("memory" in entry) == (entry["kind"] != "ipu")
+    assert entry["kind"] in ("cuda", "xpu", "hpu", "ipu") and ("memory" in entry) == (entry["kind"] != "ipu")
     assert entry["names"] and all(name == name.strip() and name for name in entry["names"])
     assert entry["granularity"] in GRANULARITIES
     assert entry["flops"] and set(entry["flops"]) <= set(PRECISIONS)

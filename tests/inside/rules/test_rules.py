@@ -766,6 +766,7 @@ def test_the_meters_of_rules_measure_what_their_modules_say():
         ("auto", "cpu", "acpi_power_meter", "package", "integral", True),
         ("grace_hopper:0", "cuda", "acpi_power_meter", "board", "integral", True),
         ("intel", "xpu", "drm_hwmon", "board", "counter", True),
+        ("auto", "hpu", "hlml", "board", "counter", True),
         ("auto", "cpu", "nvml", "package", "counter", False),
         ("nvml", "cpu", "nvml", "package", "counter", False),
         ("rapl", "cpu", "rapl", "board", "counter", False),

@@ -160,6 +160,7 @@ def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_g
         "failed to create cublas handle: CUBLAS_STATUS_NOT_INITIALIZED",
         "cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
         "level_zero backend failed with error: 39 (UR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY)",
+        "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::939524096 (896)MB",
     ],
 )
 def test_libraries_of_gpus_that_find_no_memory_are_understood(said):

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Sequence
 import torch
 from torch import nn
 
-from entrypoints.contract.choices import DEFAULT_MODE, MAX_AUTOTUNE, REDUCE_OVERHEAD
+from entrypoints.contract.choices import DEFAULT_MODE, INDUCTOR, MAX_AUTOTUNE, REDUCE_OVERHEAD, compiler_of
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.layout import LAYOUT
 
@@ -32,11 +32,16 @@ FREEZING = threading.Lock()  # Inductor's switch is one for all threads
 VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
 
 
-def compile_model(model: Any, mode: str | None, graphs: bool = False) -> Any:
+def compile_model(model: Any, mode: str | None, graphs: bool = False, compiler: str = INDUCTOR) -> Any:
     """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not; without a mode
-    the model itself."""
+    the model itself.
+
+    Other compilers than TorchInductor have no modes.
+    """
     if not mode:
         return model
+    if compiler != INDUCTOR:
+        return torch.compile(model, backend=compiler)
     with_graphs, without = MODES[mode]
     return torch.compile(model, mode=with_graphs if graphs else without)
 
@@ -164,9 +169,9 @@ def _nodes(nodes: Sequence[Any]) -> int:
     return sum(1 + _nodes([child for children in node.children.values() for child in children]) for node in nodes)
 
 
-def described(mode: str, graphs: bool, counts: Mapping[str, Any]) -> str:
+def described(mode: str, graphs: bool, counts: Mapping[str, Any], compiler: str = INDUCTOR) -> str:
     """Return how a model was compiled, in words."""
-    how = f"compiled by TorchInductor ({mode})"
+    how = f"compiled by {compiler} ({mode})"
     if graphs and counts.get("cuda_graphs"):
         how += ", replayed as CUDA graphs"
     if graphs and not counts.get("cuda_graphs"):
@@ -185,6 +190,6 @@ def execution(how: str) -> str:
     return f"{how}, {LAYOUT}; inference with normalisations folded into convolutions"
 
 
-def planned(compiled: str | None) -> str:
-    """Return how a session is going to run a model: before it did, nothing is known of graphs."""
-    return execution(f"compiled by TorchInductor ({compiled})" if compiled else "eager")
+def planned(compiled: str | None, kind: str) -> str:
+    """Return how a session on a kind of device is going to run a model: before it did, nothing is known of graphs."""
+    return execution(described(compiled, False, {}, compiler_of(kind)) if compiled else "eager")

@@ -1,4 +1,5 @@
-"""The session on GPUs, for which PyTorch has one interface under two names: cuda (NVIDIA and AMD) and xpu (Intel)."""
+"""The session on GPUs and the like, for which PyTorch has one interface under several names: cuda (NVIDIA and AMD), xpu
+(Intel's GPUs) and hpu (Intel Gaudi)."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ UNCOUNTED = "PyTorch does not count transfers"
 class GpuSession(TorchSession):
     """A session that queues work, timed by events in the device's queue.
 
-    `runtime` is `torch.cuda` or `torch.xpu`. Raises RunError (`unsupported`) if the model is to be compiled and this
-    PyTorch cannot compile.
+    `runtime` is `torch.cuda`, `torch.xpu` or `torch.hpu`. Raises RunError (`unsupported`) if the model is to be
+    compiled and this PyTorch cannot compile.
     """
 
     asynchronous = True
@@ -60,7 +61,7 @@ class GpuSession(TorchSession):
         # several ranks, whose gradients are exchanged while they are computed.
         accumulated = partition is not None and partition.accumulation > 1
         self.graphs = compiled in WITH_GRAPHS and kind == "cuda" and not accumulated and group is None
-        self.facts = facts._replace(execution=planned(compiled))
+        self.facts = facts._replace(execution=planned(compiled, kind))
         runtime.reset_peak_memory_stats()
         self.peaks: list[tuple[int, int]] = []  # allocated and reserved, in bytes: until the timed window, and in it
         hardware = torch.device(kind, runtime.current_device())
@@ -157,7 +158,8 @@ class GpuSession(TorchSession):
         if self.fed:
             self.fed.close()
         super().close()
-        self.runtime.empty_cache()
+        if hasattr(self.runtime, "empty_cache"):  # not of Gaudi, whose allocator keeps what it has
+            self.runtime.empty_cache()
 
 
 def facts(

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
+from entrypoints.contract.choices import compiler_of
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import Point
 from entrypoints.contract.session import (
@@ -325,7 +326,7 @@ class TorchSession:
 
     def maybe_compiled(self, model: Objective, graphs: bool = False) -> CallableModel:
         """Return the compiled model, or the model itself if nothing is compiled."""
-        return compile_model(model, self.compiled, graphs)
+        return compile_model(model, self.compiled, graphs, compiler_of(self.hardware.type))
 
     def optimised_leaps(self, leapfrog: Leapfrog, steps: int) -> Leaps:
         """Return what does so many leapfrog steps: compiled, and replayed by the GPU, if the session does that."""
@@ -348,8 +349,8 @@ class TorchSession:
         """Return how the model was run so far."""
         began = time.monotonic()
         counts = {**counted(self.graphs), "frozen": self.frozen} if self.compiled else {}
-        how = described(self.compiled, self.graphs, counts) if self.compiled else "eager"
         kind = self.hardware.type
+        how = described(self.compiled, self.graphs, counts, compiler_of(kind)) if self.compiled else "eager"
         facts = {
             **counts,
             "attention": self.attention.kernels(self.autocast(), self.trained),

@@ -11,6 +11,9 @@ from torch.nn.parallel import DistributedDataParallel
 from entrypoints.devices.pytorch.strategies.strategy import Strategy, drop_others
 from entrypoints.workloads.pytorch.build import Objective
 
+# Devices of which a process has one. Gaudi: strategies/ddp.py in https://github.com/Lightning-AI/lightning-Habana.
+WITHOUT_NUMBERS = ("cpu", "hpu")
+
 
 class DataParallel(Strategy):
     """PyTorch's DistributedDataParallel. Its buckets are rebuilt after the first step."""
@@ -21,7 +24,7 @@ class DataParallel(Strategy):
     def wrap(self, model: Objective, hardware: torch.device) -> Any:
         """Return the model with hooks that average its gradients. Batch normalisation stays that of each rank."""
         drop_others()
-        devices = None if hardware.type == "cpu" else [hardware.index]
+        devices = None if hardware.type in WITHOUT_NUMBERS else [hardware.index]
         on_hardware = super().wrap(model, hardware)
         self.wrapped = DistributedDataParallel(on_hardware, device_ids=devices, gradient_as_bucket_view=True)
         return self.wrapped

@@ -19,12 +19,14 @@ from entrypoints.contract.group import LOOPBACK, Connected, Place
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.strategies import transport
+from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meters import hlml
 
 TO_MEET = timedelta(seconds=120)  # ranks of a node start together
 TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
 # What selects the devices that a process sees; before torch 2.4 a GPU has no identifier there.
-SELECTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK")
-BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "ipu": "gloo"}  # IPUs have links of their own
+SELECTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", hlml.MODULE)
+BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "ipu": "gloo"}  # IPUs have links of their own
 
 
 class Group:
@@ -87,7 +89,7 @@ class Group:
             smallest = largest.clone()
             dist.all_reduce(largest, dist.ReduceOp.MAX)
             dist.all_reduce(smallest, dist.ReduceOp.MIN)
-            square += float((largest - smallest).double().square().sum())
+            square += float((largest - smallest).cpu().double().square().sum())  # not every device has doubles
         return math.sqrt(square)
 
     def close(self) -> None:
@@ -137,15 +139,27 @@ def use_device(place: Place, device: str) -> None:
 
         instances.begin(place)
         return
-    runtime = getattr(torch, device)
-    visible = runtime.device_count()
+    visible, take = _devices_of(device)
     if 1 < visible <= place.local_rank:
         raise RunError(
             "no_device",
             f"--replicas {place.world}: {place.local_world} ranks of this host, and {visible} devices. Give as many "
             "replicas as there are devices",
         )
-    runtime.set_device(place.local_rank if visible > 1 else 0)
+    take(place.local_rank if visible > 1 else 0)
+
+
+def _devices_of(device: str) -> tuple[int, Callable[[int], None]]:
+    """Return the number of visible devices, and what chooses one. Raises RunError (`no_device`) if nobody knows it."""
+    if device != "hpu":
+        runtime = getattr(torch, device)
+        return runtime.device_count(), runtime.set_device
+    try:
+        modules = hlml.modules()
+    except MeterError as error:
+        raise RunError("no_device", f"--replicas: a rank cannot choose its Gaudi: {error}") from error
+    # Its number in a process is always 0. https://docs.habana.ai, Gaudi-to-process assignment.
+    return len(modules), lambda number: os.environ.__setitem__(hlml.MODULE, str(modules[number]))
 
 
 def hardware_of(device: str) -> torch.device:
