@@ -1,10 +1,11 @@
-"""The highest throughput of a run on each device that it could be on."""
+"""The highest throughput of a run, or of a workload, on each device that it could be on."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Mapping
 
 from entrypoints.contract.cards import Card
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks
 from entrypoints.results.roofline import Roof, bound, work_of_step
@@ -28,3 +29,47 @@ def bounds(card: Card, resolved: Configuration) -> list[dict[str, Any]]:
         {"device": name, "count": resolved.devices, "throughput": each.throughput, "unit": unit, "limit": each.limit}
         for name, each in highest.items()
     ]
+
+
+def devices(text: str) -> list[str]:
+    """Return the name in the table of peaks that a text is, in whatever case, or else those that contain it."""
+    names = dict.fromkeys(name for entry in peaks.table() for name in entry["names"])
+    exact = [name for name in names if name.lower() == text.lower()]
+    return exact or [name for name in names if text.lower() in name.lower()]
+
+
+def bounds_of_workload(card: Card, device: str) -> list[dict[str, Any]]:
+    """Return the highest throughput of each task on one device of a name in the table of peaks.
+
+    It is that of the card's default batch for such devices, computed at once, in its default precision or, on a device
+    without a cited peak in it, in the next that has one. Parts of a device are apart, as in the table.
+    """
+    entries = [entry for entry in peaks.table() if device in entry["names"]]
+    each = (_bound_of_task(card, task, entry) for task in card.tasks if task != MICROBENCHMARK for entry in entries)
+    return [of_task for of_task in each if of_task is not None]
+
+
+def _bound_of_task(card: Card, task: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the bound of a task on an entry of the table of peaks; None if nobody counts its operations."""
+    defaults = card.defaults_for(entry["kind"], task)
+    precision = peaks.nearest_precision(entry, defaults["precision"])
+    configuration = {
+        **dict.fromkeys(("device_iterations", "gradient_accumulation", "replicas"), 1),
+        **dict.fromkeys(("strategy", "concurrency")),
+        "device": entry["kind"],
+        "precision": precision,
+        "batch_size": defaults["batch_size"],
+    }
+    work = work_of_step(card, task, configuration)
+    if work is None:
+        return None
+    highest = bound(work, peaks.roof_of(entry, precision), 1)
+    return {
+        "task": task,
+        "part": entry["granularity"],
+        "precision": precision,
+        "batch_size": defaults["batch_size"],
+        "throughput": highest.throughput,
+        "unit": f"{card.problem['unit']}/s",
+        "limit": highest.limit,
+    }

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.results.roofline import Roof
 from entrypoints.system.facts import MIB
 
 PATH = Path(__file__).resolve().parent / "peaks.json"
+# Precisions by what takes the place of each: the next that a device has, and after the last the first.
+PREFERENCE = ("bf16", "fp16", "tf32", "fp32")
 
 
 class Peak(NamedTuple):
@@ -66,18 +68,27 @@ def roof(device: DeviceFacts, precision: str | None) -> Roof | None:
     return None if peak.flops is None else Roof(peak.flops, *memory(device)[:2])
 
 
+def roof_of(entry: Mapping[str, Any], precision: str) -> Roof:
+    """Return what one device of an entry of the table can do at the most."""
+    cited = entry.get("memory")
+    memory = (cited["bandwidth"], cited["cache_mib"] * MIB) if cited else ()
+    return Roof(entry["flops"][precision], *memory)
+
+
 def roofs(kind: str, precision: str) -> dict[str, Roof]:
     """Return what devices of a kind can do at the most in a precision, by name, with the part that is a device."""
     named: dict[str, Roof] = {}
     for entry in table():
         if entry["kind"] == kind and precision in entry["flops"]:
-            device = DeviceFacts(
-                kind, None, entry["names"][0], 1, entry["granularity"], None, 1, 1, "", simulated=False
-            )
             part = "" if entry["granularity"] == "package" else f" ({entry['granularity']})"
-            of_one = roof(device, precision)
-            named.update({f"{name}{part}": of_one for name in entry["names"][:1] if of_one})
+            named[f"{entry['names'][0]}{part}"] = roof_of(entry, precision)
     return named
+
+
+def nearest_precision(entry: Mapping[str, Any], wanted: str) -> str:
+    """Return a precision, or the first after it, in the order of PREFERENCE, with a cited peak of an entry."""
+    order = PREFERENCE[PREFERENCE.index(wanted) :] + PREFERENCE[: PREFERENCE.index(wanted)]
+    return next(precision for precision in order if precision in entry["flops"])
 
 
 def rated_power(device: DeviceFacts) -> RatedPower:

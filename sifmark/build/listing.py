@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from sifmark.build.image import BuildState, state
-from sifmark.core.errors import SifmarkError, UnbuildableError
+from sifmark.core.errors import SifmarkError, UnbuildableError, unknown_name
+from sifmark.core.paths import import_shared
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
 from sifmark.recipes.labels import STAND_IN
@@ -52,6 +53,28 @@ def workload_rows() -> list[Row]:
             "flops": card["flops"].get("forward_per_unit") or card["flops"][f"{card['tasks'][0]}_per_unit"],
         }
         for name, card in cards().items()
+    ]
+
+
+def devices_with_bounds(text: str) -> list[str]:
+    """Return the names of devices with a cited peak that contain a text. Raises UsageError if there are none."""
+    containing = import_shared("cli.bounds").devices
+    names: list[str] = containing(text)
+    if not names:
+        raise unknown_name("device with a cited peak", text, containing(""))
+    return names
+
+
+def with_bounds(rows: Iterable[Row], devices: Iterable[str]) -> list[Row]:
+    """Return workloads with `bounds`: the highest throughput of each task on one of each device, by its roofline."""
+    of_workload, loaded = import_shared("cli.bounds").bounds_of_workload, import_shared("contract.cards").load()
+    names = list(devices)
+    return [
+        {
+            **row,
+            "bounds": [{"device": name, **bound} for name in names for bound in of_workload(loaded[row["name"]], name)],
+        }
+        for row in rows
     ]
 
 

@@ -1,17 +1,28 @@
 """The list command: recipes with the state of their images, the images of a recipe, or the workloads."""
 
 import json
+from shlex import quote
 from typing import Any
 
-from sifmark.build.listing import Row, buildable, image_rows, recipe_rows, recipe_state, workload_rows
+from sifmark.build.listing import (
+    Row,
+    buildable,
+    devices_with_bounds,
+    image_rows,
+    recipe_rows,
+    recipe_state,
+    with_bounds,
+    workload_rows,
+)
 from sifmark.commands.answers import JSON, TABLE, Table, answer
 from sifmark.core.console import output, status
+from sifmark.core.errors import UsageError
 from sifmark.core.files import human_size
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine, open_engine
 from sifmark.recipes.names import find_images, images, workloads_of
 from sifmark.recipes.recipe import recipe_names
-from sifmark.results.numbers import format_scaled
+from sifmark.results.numbers import format_quantity, format_scaled
 
 WORKLOADS = "workloads"
 
@@ -26,10 +37,19 @@ def show_matrix(settings: Settings) -> None:
     output(json.dumps(jobs))
 
 
-def show_list(what: str, settings: Settings, form: str) -> None:
-    """Print the recipes, or what a name stands for: the workloads, or images. Raises UsageError for an unknown name."""
+def show_list(what: str, settings: Settings, form: str, device: str = "") -> None:
+    """Print the recipes, or what a name stands for: the workloads, or images. Raises UsageError for an unknown name.
+
+    With `device`, a part of the names of some, workloads have their bounds on these; nothing else has any.
+    """
+    if device and what != WORKLOADS:
+        raise UsageError(
+            "--device is for workloads", f"sifmark list {WORKLOADS} --device {quote(device)}", code="invalid-option"
+        )
     engine = open_engine(settings)
-    if what == WORKLOADS:
+    if device:
+        _show_bounds(device, form)
+    elif what == WORKLOADS:
         _show_workloads(form)
     elif what:
         _show_images(what, engine, settings, form)
@@ -65,6 +85,23 @@ def _show_workloads(form: str) -> None:
     if form == TABLE:
         others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
         status(f"Each for training and inference, but {', '.join(others)}. One in full: sifmark list workloads --json")
+
+
+def _show_bounds(device: str, form: str) -> None:
+    rows = with_bounds(workload_rows(), devices_with_bounds(device))
+    cells = [[row["name"], *_bound_cells(bound)] for row in rows for bound in row["bounds"]]
+    columns = ("workload", "task", "device", "precision", "batch size", "at most", "limit")
+    answer(form, {"workloads": rows}, Table(columns, cells))
+    if form == TABLE:
+        without = [row["name"] for row in rows if not row["bounds"]]
+        status(f"By peak operations and memory bandwidth (roofline). No bound: {', '.join(without)}.")
+
+
+def _bound_cells(bound: Row) -> list[Any]:
+    part = "" if bound["part"] == "package" else f" ({bound['part']})"
+    highest = format_quantity(bound["throughput"], bound["unit"])
+    device = f"{bound['device']}{part}"
+    return [bound["task"], device, bound["precision"], bound["batch_size"], highest, bound["limit"]]
 
 
 def _short_title(row: Row) -> str:

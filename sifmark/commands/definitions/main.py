@@ -14,13 +14,17 @@ def list_(
     what: Annotated[
         str, Argument("A recipe, an image, a quoted glob, or 'workloads'. [default: recipes]", completes="recipe")
     ] = "",
+    device: Annotated[
+        str,
+        Option("With 'workloads': the highest throughput on devices with this in their name, by roofline.", "NAME"),
+    ] = "",
     format_: Format = "table",
     matrix: Annotated[bool, Option("Print a job per recipe that can be built here, as JSON for CI.")] = False,
 ) -> None:
     """Show recipes, the images of one recipe, or the workloads."""
     from sifmark.commands.list import show_list, show_matrix
 
-    show_matrix(settings) if matrix else show_list(what, settings, format_)
+    show_matrix(settings) if matrix else show_list(what, settings, format_, device)
 
 
 @command("build", ENGINE, example="build cpu")

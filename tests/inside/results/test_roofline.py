@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.cli.bounds import bounds
+from entrypoints.cli.bounds import bounds, bounds_of_workload, devices
 from entrypoints.contract import cards
 from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.messages import Message, Phase, Step
@@ -194,6 +194,39 @@ def test_a_description_has_the_bounds_of_all_devices_of_its_kind():
     measured = {"flops": 1e12, "device": "a CPU", "result": "x"}
     (only,) = bounds(CARDS["resnet50"], replace(resolved, device="cpu", measured_peak=measured))
     assert only["device"] == "a CPU" and only["throughput"] == pytest.approx(1e12 / 24299077632)
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H200", "Tesla T4", "NVIDIA GH200 120GB", "GC200", "Tesla V100-SXM2-32GB"])
+def test_every_workload_that_is_no_microbenchmark_has_a_bound_on_a_device(name):
+    (entry,) = (entry for entry in peaks.table() if name in entry["names"])
+    for card in CARDS.values():
+        each = {bound["task"]: bound for bound in bounds_of_workload(card, name)}
+        assert set(each) == set(card.tasks) - {"microbenchmark"}
+        for task, highest in each.items():
+            assert highest["precision"] in entry["flops"] and highest["throughput"] > 0
+            assert highest["batch_size"] == card.defaults_for(entry["kind"], task)["batch_size"]
+
+
+def test_the_bound_in_a_list_is_that_of_a_description():
+    resolved = configured("resnet50", "inference", "--precision", "bf16", "--batch-size", "1024")
+    described = {each["device"]: each["throughput"] for each in bounds(CARDS["resnet50"], resolved)}
+    (listed,) = (each for each in bounds_of_workload(CARDS["resnet50"], "NVIDIA H200") if each["task"] == "inference")
+    assert listed["throughput"] == described["NVIDIA H200"]
+    parts = [each["part"] for each in bounds_of_workload(CARDS["mcmc"], "Intel(R) Data Center GPU Max 1550")]
+    assert parts == ["package", "tile"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("nvidia h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"]),
+        ("GC2", ["GC2"]),
+        ("max 1550", ["Intel(R) Data Center GPU Max 1550"]),
+        ("H1000", []),
+    ],
+)
+def test_a_device_is_named_in_full_or_in_part(text, names):
+    assert devices(text) == names
 
 
 def test_bytes_of_a_number_are_known_for_every_precision():

@@ -13,7 +13,8 @@ from sifmark.build.listing import buildable, image_rows, recipe_rows, workload_r
 from sifmark.build.records import record_path
 from sifmark.build.reproduce import reproduce_image
 from sifmark.commands.image import reproduce as command
-from sifmark.core.errors import SifmarkError
+from sifmark.commands.list import show_list
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
 from sifmark.recipes.names import cards, images, names_of
@@ -40,6 +41,24 @@ def test_rows_tell_the_state_of_each_image(built: FakeEngine, site: Settings) ->
     assert (row["state"], row["file"], row["reason"]) == ("stale", "fake:resnet50-cpu", None)
     assert [row["name"] for row in recipe_rows()] == list(recipe_names())
     assert [row["name"] for row in workload_rows()] == list(cards())
+
+
+def test_workloads_have_their_bounds_on_a_device(capsys: pytest.CaptureFixture[str], site: Settings) -> None:
+    show_list("workloads", site, "json", "nvidia h100")
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["workloads"]}
+    assert list(rows) == list(cards()) and not rows["matmul"]["bounds"]
+    (of_training, *_) = rows["resnet50"]["bounds"]
+    expected = {"device": "NVIDIA H100 80GB HBM3", "task": "training", "precision": "bf16", "unit": "images/s"}
+    assert expected.items() <= of_training.items() and 40_000 < of_training["throughput"] < 41_000
+    assert {bound["device"] for bound in rows["resnet50"]["bounds"]} == {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"}
+    show_list("workloads", site, "table", "GC2")
+    captured = capsys.readouterr()
+    assert "GC200" not in captured.out and "No bound: all_gather" in captured.err
+    with pytest.raises(UsageError, match="no device with a cited peak 'H1000'"):
+        show_list("workloads", site, "table", "H1000")
+    with pytest.raises(UsageError, match="--device is for workloads") as raised:
+        show_list("cpu", site, "table", "NVIDIA H200")
+    assert raised.value.remedy == "sifmark list workloads --device 'NVIDIA H200'"
 
 
 def test_a_name_that_is_another_image_than_its_recipe_s_is_not_built(site: Settings) -> None:
