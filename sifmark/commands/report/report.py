@@ -64,10 +64,10 @@ class ReportOptions:
 def write_report(options: ReportOptions, settings: Settings) -> None:
     """Write a report and print which files it has. Raises SifmarkError."""
     require_packages("a report")
-    from sifmark.report.write import PAGE, require_own_folder
+    from sifmark.report.write import PAGE, folder_of_report
     from sifmark.report.write import write_report as write
 
-    require_own_folder(options.folder)
+    folder_of_report(options.folder)
     require_trusted_keys(options.trusted_keys)
     with step("read results"):
         report = make_report(_results(options, settings), _study(options), options.title)

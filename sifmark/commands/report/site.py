@@ -6,7 +6,7 @@ from pathlib import Path
 from sifmark.commands.answers import answer_record, list_left_out, report_copies
 from sifmark.commands.report.packages import require_packages
 from sifmark.core.console import output, printable, status
-from sifmark.report.site.folder import require_ours, write_site
+from sifmark.report.site.folder import folder_of_site, write_site
 from sifmark.report.site.pages import site_pages
 from sifmark.report.site.site import SiteOptions, copies, draw, make_site
 
@@ -25,7 +25,7 @@ def write_site_of(command: SiteCommand) -> None:
     """Write a site and print what it has. Raises SifmarkError."""
     require_packages("a site of reports")
     target = Path(command.output)
-    require_ours(target)
+    folder_of_site(target)
     site = make_site(Path(command.folder), command.site)
     status(f"{len(site.results.members)} results read; drawing {len(site.charts())} charts")
     pages = dict(site_pages(site, draw(site, command.site.processes)))

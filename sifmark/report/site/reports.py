@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from sifmark.report.site.folder import is_safe
+from sifmark.report.owned_folder import is_safe
 from sifmark.results.load import REPORT_MARKER
 
 LARGEST = 256 << 20  # bytes of all files of a report

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.charts.chart import Chart
+from sifmark.report.owned_folder import is_safe
 from sifmark.report.results import ACCELERATOR, SITE
 from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_chart
-from sifmark.report.site.folder import is_safe
 from sifmark.report.site.names import file_names
 from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
 from sifmark.report.site.reports import report_files

@@ -195,7 +195,7 @@ def test_the_kernels_of_attention_are_those_that_the_model_takes(task):
     fused = hasattr(torch.nn.functional, "scaled_dot_product_attention")
     assert session.executed().facts["attention"] in (("flash", "math") if fused else ("math", None))
     assert torch.equal(torch.random.get_rng_state(), state) and session.attention.sample is None
-    assert session.executed().facts["attention"] == session.attention.seen
+    assert session.executed().facts["attention"] == session.attention.taken
     assert session.model.training == (task == "train")
 
 

@@ -12,7 +12,8 @@ from sifmark.commands.report import packages
 from sifmark.core.errors import UsageError
 from sifmark.report import report
 from sifmark.report.content import sections
-from sifmark.report.write import OWNER, PAGE, _leaves, _write
+from sifmark.report.write import PAGE, folder_of_report
+from sifmark.results.load import REPORT_MARKER
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +40,7 @@ def test_a_report_is_a_folder_whose_files_are_listed(
     target = tmp_path / "report"
     assert main(["report", str(results), "--output", str(target), "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)
-    files = {str(file) for file in target.rglob("*") if file.is_file() and file.name != OWNER}
+    files = {str(file) for file in target.rglob("*") if file.is_file() and file.name != REPORT_MARKER}
     assert {each["file"] for each in listed["files"]} == files and str(target / PAGE) in files
     assert main(["report", str(results), "--output", str(target)]) == 0
     printed = capsys.readouterr()
@@ -54,9 +55,9 @@ def test_a_second_report_replaces_its_files_alone(results: Path, tmp_path: Path)
     tables = set((target / "tables").iterdir())
     for file in results.glob("beta*"):
         file.unlink()
-    owner = json.loads((target / OWNER).read_text())
+    owner = json.loads((target / REPORT_MARKER).read_text())
     owner["files"] += ["../results/alpha-1.json", "tables/stale.tex"]
-    (target / OWNER).write_text(json.dumps(owner))
+    (target / REPORT_MARKER).write_text(json.dumps(owner))
     (target / "tables" / "stale.tex").write_text("")
     assert main(["report", str(results), "--output", str(target), "-q"]) == 0
     assert (target / PAGE).read_bytes() != first and (target / "notes.txt").read_text() == "mine"
@@ -81,11 +82,12 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
     (mine / "old.tex").write_text("mine")
     target = tmp_path / "report"
     target.mkdir()
-    (target / OWNER).write_text('{"files": ["tables/old.tex"]}')
+    (target / REPORT_MARKER).write_text('{"files": ["tables/old.tex"]}')
     (target / "tables").symlink_to(mine)
-    assert _leaves(target, "tables/old.tex") and not _leaves(target, "report.md")
+    folder = folder_of_report(target)
+    assert not folder.remove("tables/old.tex") and not folder.is_linked("report.md")
     with pytest.raises(UsageError, match="through a link"):
-        _write(target, "tables/summary.tex", b"")
+        folder.write("tables/summary.tex", b"", tmp_path)
     assert [file.name for file in mine.iterdir()] == ["old.tex"]
 
 

@@ -12,7 +12,8 @@ from unit.report.samples import failure, sample
 from unit.report.sites import Elements, broken_links, pages, write
 
 from sifmark.core.errors import UsageError
-from sifmark.report.site.folder import is_safe, require_ours, write_site
+from sifmark.report.owned_folder import is_safe
+from sifmark.report.site.folder import folder_of_site, write_site
 from sifmark.report.site.names import file_names
 from sifmark.results.load import SITE_MARKER
 
@@ -114,10 +115,10 @@ def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
         write_site(tmp_path, {"index.html": b""})
     assert error.value.code == "folder-not-empty" and files_of(tmp_path) == {"own.txt": "own"}
     with pytest.raises(UsageError):
-        require_ours(tmp_path / "own.txt")
+        folder_of_site(tmp_path / "own.txt")
     (tmp_path / "link").symlink_to(tmp_path)
     with pytest.raises(UsageError):
-        require_ours(tmp_path / "link")
+        folder_of_site(tmp_path / "link")
 
 
 @pytest.mark.parametrize(

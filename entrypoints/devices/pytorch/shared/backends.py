@@ -83,7 +83,7 @@ class AttentionObserver:
     def __init__(self, model: nn.Module, looks: bool) -> None:
         self.model, self.looks = model, looks and has_attention(model)
         self.sample: Any = None
-        self.seen: str | None = None
+        self.taken: str | None = None
 
     def look_at(self, inputs: Any) -> None:
         """Keep a sample of the first batch, to see later how the network computes it."""
@@ -92,11 +92,11 @@ class AttentionObserver:
 
     def kernels(self, autocast: Any, training: bool) -> str | None:
         """Return the kernels of the network's attention; None if it has none, or nobody looks."""
-        if self.sample is not None and self.seen is None:
+        if self.sample is not None and self.taken is None:
             with contextlib.suppress(RuntimeError):  # out of memory: a result can lack this fact, and not the rest
-                self.seen = attention_kernels(self.model, self.sample, autocast, training)
+                self.taken = attention_kernels(self.model, self.sample, autocast, training)
             self.sample, self.looks = None, False
-        return self.seen
+        return self.taken
 
 
 def matmul_precision(kind: str, dtype: torch.dtype | None) -> str:
