@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -31,7 +32,7 @@ def planted(root: Path, symbol: str, was: str, becomes: str) -> tuple[Path, str]
         (path, text, nodes)
         for path in sorted(root.rglob("*.py"))
         if names[-1] in (text := path.read_text())
-        for definition in _definitions(ast.parse(text), names)
+        for definition in _definitions(_tree(text), names)
         if (nodes := [node for node in ast.walk(definition) if _same(node, pattern)])
     ]
     if len(matches) != 1:
@@ -46,6 +47,11 @@ def planted(root: Path, symbol: str, was: str, becomes: str) -> tuple[Path, str]
 def _parsed(code: str) -> ast.AST:
     (statement,) = ast.parse(code).body
     return statement.value if isinstance(statement, ast.Expr) else statement
+
+
+@cache
+def _tree(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def _same(node: ast.AST, pattern: ast.AST) -> bool:

@@ -1,7 +1,7 @@
 """ci/faults: plant mistakes in a copy of the sources, one at a time, and report which ones the tests notice.
 
 The tests that should notice a mistake run in the environment that they need; without the mistake they must pass. A run
-of all of them writes its findings to ci/planting/results.md.
+of all of them, and any other with --record, writes its findings to ci/planting/results.md, each with its day.
 
 Exit codes: 0 each was noticed; 1 one was missed, or could not be planted; 2 wrong usage.
 """
@@ -21,9 +21,11 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from fnmatch import fnmatch
 from pathlib import Path
 
+from accelerator_faults import ACCELERATORS
 from faults import Fault
 from host_faults import HOST
 from inside_faults import INSIDE
@@ -32,7 +34,7 @@ from study_faults import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results.md"
-FAULTS = (*INSIDE, *HOST, *STUDIES)
+FAULTS = (*INSIDE, *ACCELERATORS, *HOST, *STUDIES)
 # Tests that hang with a fault have noticed it: after PATIENCE times their time without it, at least this many seconds.
 PATIENCE, LEAST_PATIENCE = 5, 60.0
 GATE = ("-m", "not full")  # faults that only the full run notices are noticed late
@@ -55,6 +57,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--only", action="append", metavar="FAULT", help="these faults; a glob; may be repeated")
     parser.add_argument("--list", action="store_true", help="name the faults")
+    parser.add_argument("--record", action="store_true", help="keep the findings beside those of other faults")
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="faults at once")
     options = parser.parse_args(argv)
     chosen = [fault for fault in FAULTS if any(fnmatch(fault.name, pattern) for pattern in options.only or ["*"])]
@@ -69,8 +72,8 @@ def main(argv: Sequence[str]) -> int:
         for finding in pool.map(examine, chosen):
             print(f"{finding.verdict:<8} {finding.seconds:6.1f} s  {finding.fault.name}: {finding.detail}", flush=True)
             findings.append(finding)
-    if options.only is None:
-        RESULTS.write_text(report(findings))
+    if options.only is None or options.record:
+        RESULTS.write_text(report(findings, RESULTS.read_text()))
     missed = [finding.fault.name for finding in findings if finding.verdict != "caught"]
     print(
         f"{len(findings) - len(missed)} of {len(findings)} caught" + (f"; not: {', '.join(missed)}" if missed else "")
@@ -138,21 +141,25 @@ def tested(fault: Fault, tree: Path, time_limit: float | None) -> tuple[int, str
     return process.returncode, failed[1] if failed else (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
-def report(findings: Sequence[Finding]) -> str:
-    """Return the findings as a page."""
-    argv = ["git", "rev-parse", "--short", "HEAD"]
-    head = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, check=True)
-    rows = [f"| {f.fault.name} | {f.fault.side} | `{f.fault.symbol}` | {f.verdict} | {f.detail} |" for f in findings]
-    caught = sum(finding.verdict == "caught" for finding in findings)
+def report(findings: Sequence[Finding], before: str) -> str:
+    """Return a page of these findings, and of what it said `before` of other faults."""
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    rows = {row.split(" | ")[0].removeprefix("| "): row for row in before.splitlines() if row.startswith("| ")}
+    for finding in findings:
+        fault = finding.fault
+        cells = (fault.name, fault.side, f"`{fault.symbol}`", finding.verdict, finding.detail, today)
+        rows[fault.name] = "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+    kept = [rows[fault.name] for fault in FAULTS if fault.name in rows]
+    caught = sum(" | caught | " in row for row in kept)
     return "\n".join(
         [
             "# Planted faults",
             "",
-            f"Written by `ci/faults` at {head.stdout.decode().strip()}: {caught} of {len(findings)} were caught.",
+            f"Written by `ci/faults`: {caught} of {len(kept)} were caught, {len(FAULTS) - len(kept)} were not tried.",
             "",
-            "| fault | side | symbol | verdict | the first test that failed, or why not |",
-            "|---|---|---|---|---|",
-            *rows,
+            "| fault | side | symbol | verdict | the first test that failed, or why not | on |",
+            "|---|---|---|---|---|---|",
+            *kept,
             "",
         ]
     )

@@ -13,7 +13,8 @@ from entrypoints.metering.present_device import PresentDevice
 from entrypoints.planning.arguments import Options
 
 MIB_OF_GIB = 1024
-VOLTA, AMPERE = (7, 0), (8, 0)  # CUDA's compute capabilities: the first with fast fp16, and with bf16 and tf32
+# CUDA's compute capabilities: the first with fast fp16, for which Triton compiles, and the first with bf16 and tf32.
+VOLTA, AMPERE = (7, 0), (8, 0)
 # What takes the place of a precision, by the capability that it needs.
 INSTEAD = {"bf16": (AMPERE, "fp16"), "tf32": (AMPERE, "fp32"), "fp16": (VOLTA, "fp32")}
 OF_TENSORFLOW = {"bf16": "tf32", "fp16": "tf32"}  # in which half precision is a choice of who asks for it
@@ -52,7 +53,7 @@ def for_device(card_defaults: Mapping[str, Any], framework: str, kind: str, opti
     if options.compile:
         values.pop("compile", None)
     if values.get("compile"):
-        why_not = _obstacle(framework, options)
+        why_not = _obstacle(framework, options, device)
         if why_not:
             del values["compile"]
             notes.append(f"not compiled: {why_not}")
@@ -71,10 +72,12 @@ def _precision(wanted: str, framework: str, kind: str, device: PresentDevice) ->
         if device.capability >= least:
             break
         precision, why = instead, f"{device.name} does not have it"
+    if precision == "tf32" and device.capability is None:  # AMD's, which have no TF32, or unknown
+        return "fp32", why or f"{device.name or 'this device'} is not known to have it"
     return precision, why
 
 
-def _obstacle(framework: str, options: Options) -> str | None:
+def _obstacle(framework: str, options: Options, device: PresentDevice) -> str | None:
     """Return why a model is not compiled by default."""
     if framework != "pytorch":
         return f"{framework} compiles only if it is asked to"
@@ -85,6 +88,7 @@ def _obstacle(framework: str, options: Options) -> str | None:
         (options.stages > 1, "parts of a model are not compiled"),
         (options.strategy in (FSDP, *ZERO[1:]), f"--strategy {options.strategy} is not compiled"),
         (options.activation_checkpointing, "a compiler decides itself what is computed again"),
+        ((device.capability or VOLTA) < VOLTA, f"Triton does not compile for {device.name}"),
     )
     return next((why for holds, why in asked if holds), None) or missing_compiler()
 

@@ -41,12 +41,13 @@ def with_defaults(options: Options, defaults: Mapping[str, Any], device: str) ->
 def partition(options: Options, batch_size: int, device: str, usual: int | None, card: Card) -> BatchPartition:
     """Return how a batch is divided: by the `usual` micro-batch if that divides it, otherwise as a whole.
 
-    Ranks of a pipeline then have a micro-batch for each stage.
+    Ranks of a pipeline have a micro-batch for each stage, unless the usual one fills it.
     """
     trained, strategy = options.task == "training", _strategy(options, device)
     whole = options.find_max_batch or options.concurrency  # a request's latency is measured in parts of one call
-    fits = usual is not None and batch_size % (usual * options.replicas) == 0 and not whole
-    by_stages = strategy == PIPELINED and device != "ipu"
+    by_stages, filling = strategy == PIPELINED and device != "ipu", _filling(options, device, card)
+    step = (usual or 0) * options.replicas  # samples that all ranks compute at once
+    fits = step > 0 and batch_size % step == 0 and not whole and (not by_stages or batch_size >= filling * step)
     usually = options.replicas * (options.stages if by_stages else 1)
     at_once = options.micro_batch_size or (usual if fits else None) or max(1, batch_size // usually)
     times, left = divmod(batch_size, at_once * options.replicas)
@@ -55,7 +56,6 @@ def partition(options: Options, batch_size: int, device: str, usual: int | None,
             f"--batch-size {batch_size}: it is no multiple of {at_once} samples at once times {options.replicas} "
             f"replicas. Give a multiple of {at_once * options.replicas}, or another --micro-batch-size"
         )
-    filling = _filling(options, device, card)
     if strategy == PIPELINED and times < filling:
         raise UsageError(
             f"--stages {options.stages}: in {options.task} a pipeline is filled by {filling} micro-batches, and "

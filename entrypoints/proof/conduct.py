@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -94,26 +95,34 @@ class Proof:
         status(f"proof: {experiment.name}, {self.left() / 60:.1f} minutes left")
         began, documents, codes = time.monotonic(), [], []
         for number, words in enumerate(experiment.runs, 1):
+            if self.orders.stop():
+                break
             name = experiment.name if len(experiment.runs) == 1 else f"{experiment.name}-{number}"
             codes.append(self.start(name, words, self.share(experiment.seconds)))
             documents += _lines(self.folder / RESULTS / f"{name}.jsonl")
         if documents:
             self.describe(documents[0])
-        self.document["experiments"].append(
-            {
-                "name": experiment.name,
-                "commands": [list(words) for words in experiment.runs],
-                "exit_codes": codes,
-                "seconds": round(time.monotonic() - began, 3),
-                "results": [document["id"] for document in documents],
-            }
-        )
-        findings = [judge(documents) for judge in experiment.judges]
+        if codes:
+            self.document["experiments"].append(
+                {
+                    "name": experiment.name,
+                    "commands": [list(words) for words in experiment.runs[: len(codes)]],
+                    "exit_codes": codes,
+                    "seconds": round(time.monotonic() - began, 3),
+                    "results": [document["id"] for document in documents],
+                }
+            )
+        findings = list(experiments.not_made(experiment, NO_TIME))
+        if len(codes) == len(experiment.runs):
+            findings = [judge(documents) for judge in experiment.judges]
         self.add(findings)
         return all(finding.state != FAILED for finding in findings)
 
     def start(self, name: str, words: Sequence[str], seconds: float) -> int:
-        """Run the program to its end, with its words in a log; return the exit code. An order to stop is passed on."""
+        """Run the program to its end, with its words in a log; return the exit code.
+
+        An order to stop is passed on once: a second one would end the run without its grace.
+        """
         place = self.folder / RESULTS / f"{name}.jsonl"
         limit = ("--time-limit", f"{seconds:.0f}", "--output", str(place))
         site = ("--site", self.options.site) if self.options.site else ()
@@ -121,9 +130,13 @@ class Proof:
             process = subprocess.Popen(
                 [sys.executable, "-s", "-B", str(MAIN), *words, *limit, *site], stdout=log, stderr=log
             )
+            passed_on = 0
             while process.poll() is None:
-                if self.orders.signals:
-                    process.terminate()
+                orders = self.orders.signals[passed_on:]
+                passed_on += len(orders)
+                for number in orders:
+                    if number != signal.SIGINT:  # which a terminal sends to the run too
+                        process.send_signal(number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(TICK)
             return process.returncode

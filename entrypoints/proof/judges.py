@@ -114,6 +114,8 @@ def graphs(documents: Documents) -> tuple[str, str]:
 
 def streams(documents: Documents) -> tuple[str, str]:
     """Compare the throughput of several clients with that of one."""
+    if len(documents) < 2:
+        return FAILED, NO_RESULT
     alone, together = (_metric(document, "throughput") for document in documents)
     if alone is None or together is None:
         return NOT_PROVABLE, "a run has no throughput"

@@ -30,7 +30,7 @@ from entrypoints.devices.pytorch.strategies import ipu_stages  # noqa: E402
 from entrypoints.planning import arguments  # noqa: E402
 from entrypoints.planning.resolve import resolve  # noqa: E402
 from entrypoints.worker import memory_estimate  # noqa: E402
-from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader, transformer  # noqa: E402
 
 CARDS = cards.load()
 BATCH = 4
@@ -152,6 +152,16 @@ def test_models_are_cut_as_graphcore_cuts_them(layers, width, embedded, publishe
     """By `layers_per_ipu` of training in https://github.com/graphcore/examples at 3cc8f81."""
     first = embedded * width / (12 * width**2 + 13 * width)
     assert ipu_stages.divided_blocks(layers, len(published), first, 0.0) == published
+
+
+@pytest.mark.parametrize(("tied", "cuts"), [(True, [0, 4, 8]), (False, [0, 6, "head"])])
+def test_a_head_with_the_embedding_s_weights_weighs_on_the_first_stage_alone(tied, cuts):
+    """Of a network of GPT-2's shape, a sixteenth as wide: 5.4 blocks have as many weights as its embedding."""
+    model = {**CARDS["gpt_117m"].problem["model"], "width": 48, "heads": 4, "feed_forward": 192, "vocabulary": 3190}
+    model = {**model, "positions": {**model["positions"], "most": 16}, "head": {**model["head"], "tied": tied}}
+    network = transformer.network(model)
+    begun = ipu_stages.beginnings(network, 4)
+    assert begun == [network.head if cut == "head" else network.blocks[cut] for cut in cuts]
 
 
 def test_a_head_with_weights_of_its_own_weighs_on_the_last_stage():

@@ -79,6 +79,15 @@ def test_both_formats_are_timed_forward_and_backward():
     assert layers[0].weight.grad is None, "the model itself is not touched"
 
 
+def test_the_search_for_kernels_in_the_first_calls_is_not_timed(monkeypatch):
+    monkeypatch.setattr(rocm, "SAMPLES", 1)
+    calls, calls_before = [], []
+    layer = nn.Conv2d(3, 4, 3)
+    layer.register_forward_hook(lambda *_: calls.append(1))
+    rocm.seconds_of(torch.device("cpu"), None, lambda: calls_before.append(len(calls)))([layer], CONTIGUOUS)
+    assert calls_before == [rocm.WARM_UP, rocm.WARM_UP + rocm.REPEATS]
+
+
 @pytest.mark.parametrize("memory_format", [CHANNELS_LAST, CONTIGUOUS])
 def test_model_and_images_have_the_format_and_learn_the_same(memory_format):
     layout.LAYOUT.choose(memory_format, "a test")

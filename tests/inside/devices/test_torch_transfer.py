@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterator
 
@@ -98,6 +99,26 @@ def test_a_batch_is_copied_while_the_batch_before_it_is_computed(owned):
     assert threading.get_ident() not in {thread for _, thread, _, _ in runtime.of("copy")}
     waits = [details["of"] for _, _, stream, details in runtime.of("wait") if stream is runtime.default]
     assert waits == [side] * 4 and {stream for _, stream in owned} == {runtime.default}
+
+
+def test_few_batches_are_in_the_memory_of_the_device_before_they_are_used():
+    """One has arrived, and the next one was copied while that waits."""
+    session: Any = Session()
+    fetched: list[int] = []
+
+    def noted():
+        for number, batch in enumerate(drawings()):
+            fetched.append(number)
+            yield batch
+
+    feed = session.feed(noted(), targets=True)
+    for used in range(3):
+        most = used + transfer.AHEAD + 1
+        assert session.runtime.awaited(lambda most=most: len(session.runtime.of("copy")) == most)
+        time.sleep(0.05)  # in which more would be copied
+        assert len(session.runtime.of("copy")) == len(fetched) == most
+        next(feed)
+    feed.close()
 
 
 def test_no_step_waits_for_the_device():

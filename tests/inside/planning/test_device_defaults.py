@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,9 +96,16 @@ def test_a_precision_that_a_device_does_not_have_is_replaced_with_a_word(here):
         here(device)
         run = configured("resnet50")
         assert run.precision == precision
-    assert run.chosen_for["notes"] == ["precision fp32 in place of bf16: Tesla P100-PCIE-16GB does not have it"]
+    replaced = "precision fp32 in place of bf16: Tesla P100-PCIE-16GB does not have it"
+    assert run.chosen_for["notes"] == [replaced, "not compiled: Triton does not compile for Tesla P100-PCIE-16GB"]
+    assert run.compile is None
     here(T4)
     assert configured("image_compression").precision == "fp32", "in place of tf32"
+    here(PresentDevice(memory_mib=65536.0))
+    amd = configured("image_compression")
+    assert amd.precision == "fp32" and configured("resnet50").precision == "bf16"
+    assert amd.chosen_for["notes"] == ["precision fp32 in place of tf32: this device is not known to have it"]
+    here(T4)
     asked = configured("resnet50", "--precision", "bf16")
     assert asked.precision == "bf16" and not asked.chosen_for["notes"], "what is asked for is refused by the session"
 
@@ -122,6 +132,54 @@ def test_a_card_says_that_a_model_is_compiled_and_an_option_that_it_is_not(here,
     run = configured("resnet50")
     assert run.compile is None and run.chosen_for["notes"] == ["not compiled: Triton is not here"]
     assert configured("resnet50", "--compile").compile == "reduce-overhead", "the session says why it cannot"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("resnet50 --task inference --concurrency 2", "a request may come before a model is compiled"),
+        ("resnet50 --find-max-batch", "each trial would compile again"),
+        ("gpt2 --stages 2", "parts of a model are not compiled"),
+        ("gpt2 --replicas 2 --strategy zero3", "--strategy zero3 is not compiled"),
+        ("gpt2 --activation-checkpointing", "a compiler decides itself what is computed again"),
+    ],
+)
+def test_what_is_not_compiled_by_default_says_why(here, words, why):
+    here(H200)
+    run = configured(*words.split())
+    assert run.compile is None and run.chosen_for["notes"] == [f"not compiled: {why}"]
+
+
+@pytest.mark.parametrize(
+    ("release", "triton", "compiler", "lacks"),
+    [
+        (None, True, "cc", "PyTorch is not here"),
+        ("1.13.1", True, "cc", "PyTorch 1 compiles nothing"),
+        ("2.9.1", False, "cc", "Triton is not here"),
+        ("2.9.1", True, "tcc", "Triton needs a C compiler, and there is no cc, gcc, clang"),
+        ("2.9.1", True, "clang", None),
+    ],
+)
+def test_what_compiles_is_looked_for_without_an_import(monkeypatch, release, triton, compiler, lacks):
+    def version(_):
+        if release is None:
+            raise importlib.metadata.PackageNotFoundError
+        return release
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if triton else None)
+    monkeypatch.setattr(shutil, "which", lambda name: name if name == compiler else None)
+    assert device_defaults.missing_compiler() == lacks
+
+
+def test_a_usual_micro_batch_gives_way_where_it_fills_no_pipeline(here):
+    """A card's is for one GPU; a pipeline of 2 wants 2 micro-batches at least."""
+    here(H200)
+    whole, halves = configured("gpt2"), configured("gpt2", "--stages", "2")
+    assert (whole.batch_size, whole.micro_batch_size, whole.gradient_accumulation) == (64, 64, 1)
+    assert (halves.batch_size, halves.micro_batch_size, halves.gradient_accumulation) == (64, 32, 2)
+    large = configured("gpt2", "--stages", "2", "--batch-size", "256")
+    assert (large.micro_batch_size, large.gradient_accumulation) == (64, 4)
 
 
 def test_memory_of_cards_that_the_kernel_lists(tmp_path, monkeypatch):

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import hashlib
 import html
 import json
 import re
 import signal
+import threading
+import time
+from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import pytest
 from processes import wait_for
 from program import ROOT
 
-from entrypoints.contract import cards
-from entrypoints.proof import experiments, judges, page
-from entrypoints.proof.finding import CLAIMS, FAILED, HELD, NOT_PROVABLE, NOT_RUN
+from entrypoints.contract import cards, reference
+from entrypoints.contract.messages import Probed
+from entrypoints.planning.arguments import parse
+from entrypoints.planning.configuration import resolve
+from entrypoints.proof import conduct, correctness, experiments, judges, page
+from entrypoints.proof.finding import CLAIMS, FAILED, HELD, NOT_PROVABLE, NOT_RUN, Finding
 from entrypoints.proof.judges import judged
+from entrypoints.results.numerics import Deviation, Numerics, PrecisionResult
+from entrypoints.results.outcome import Outcome
 
 SCHEMA = json.loads((ROOT / "schemas" / "proof-1.0.json").read_text("utf-8"))
 TRAINING = json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text("utf-8"))
@@ -68,11 +79,18 @@ def test_what_there_is_no_time_for_is_not_run(few, tmp_path):
 def test_a_signal_ends_a_proof_and_keeps_what_was_measured(few, tmp_path):
     process = few.start("--prove", "lstm", "--output", tmp_path / "proof")
     wait_for(process, "proof: busy")
+    log = tmp_path / "proof" / "logs" / "busy.log"
+    while not log.exists() or "measuring" not in log.read_text("utf-8"):
+        assert process.poll() is None
+        time.sleep(0.01)
     process.send_signal(signal.SIGTERM)
     process.communicate()
     document, _ = proof_of(tmp_path / "proof")
     assert states(document)["device", "lstm"] == HELD and document["finished"]
     assert [experiment["name"] for experiment in document["experiments"]] == ["device", "busy"]
+    busy = json.loads((tmp_path / "proof" / "results" / "busy.jsonl").read_text("utf-8"))
+    assert busy["status"]["state"] == "interrupted" and busy["steps"]["count"] > 0
+    assert states(document)["time", "lstm"] == NOT_PROVABLE
 
 
 def test_an_unknown_workload_is_wrong_usage(few, tmp_path):
@@ -115,6 +133,7 @@ TRIED = [{"batch_size": 1, "state": "completed"}, {"batch_size": 2, "state": "ou
         (judges.memory, FAILED, [changed(search=None)]),
         (judges.limit, FAILED, [changed()]),
         (judges.limit, HELD, [changed(status__state="time_limit")]),
+        (judges.limit, FAILED, [changed(status__state="time_limit", steps__count=0)]),
     ],
 )
 def test_what_a_judge_says(question, state, documents):
@@ -137,6 +156,14 @@ def flops(value, peak):
     )
 
 
+def rated(rate, share):
+    return changed(metrics={"throughput": {"value": rate}, "fraction_of_bound": {"value": share, "reason": "no peak"}})
+
+
+def copied(rate):
+    return changed(metrics={"peak_bandwidth": {"value": rate, "reason": "none"}}, accelerator={"kind": "cuda"})
+
+
 def answers(device, rate):
     return on(device, metrics__throughput={"value": rate}, configuration__concurrency=4)
 
@@ -153,11 +180,18 @@ def answers(device, rate):
         (judges.streams, HELD, [answers("cuda", 10.0), answers("cuda", 30.0)]),
         (judges.streams, FAILED, [answers("cuda", 10.0), answers("cuda", 9.0)]),
         (judges.streams, NOT_PROVABLE, [answers("cpu", 10.0), answers("cpu", 9.0)]),
+        (judges.streams, FAILED, [answers("cuda", 10.0)]),
         (judges.arithmetic, HELD, [flops(6e14, 9e14)]),
         (judges.arithmetic, FAILED, [flops(1e15, 9e14)]),
         (judges.arithmetic, FAILED, [flops(1e14, 9e14)]),
         (judges.arithmetic, FAILED, [flops(None, 9e14)]),
         (judges.arithmetic, NOT_PROVABLE, [flops(1e14, None)]),
+        (judges.throughput, HELD, [rated(100.0, 0.5)]),
+        (judges.throughput, FAILED, [rated(100.0, 1.01)]),
+        (judges.throughput, NOT_PROVABLE, [rated(100.0, None)]),
+        (judges.throughput, FAILED, [rated(None, None)]),
+        (judges.bandwidth, HELD, [copied(3000.0)]),
+        (judges.bandwidth, FAILED, [copied(None)]),
     ],
 )
 def test_what_a_judge_says_of_a_kind_of_device(question, state, documents):
@@ -189,19 +223,152 @@ def test_every_claim_about_a_device_has_a_experiment(device):
     assert all(words[-2:] == ("--device", device) for experiment in made for words in experiment.runs)
 
 
+def test_experiments_ask_for_what_they_are_to_show():
+    every = cards.load()
+    of_device = experiments.of_device(every["resnet50"], "cuda", every, experiments.Lengths.within(1200))
+    runs = {experiment.name: experiment.runs for experiment in of_device}
+    assert "--compile" in runs["compiled"][0] and "--find-max-batch" in runs["memory"][0]
+    assert [words[words.index("--concurrency") + 1] for words in runs["clients"]] == ["1", str(experiments.CLIENTS)]
+    ((*_, repeated),) = [words[: words.index("--repeat") + 2] for words in runs["repeats"]]
+    assert int(repeated) > 1
+    assert {"matmul-fp32", "matmul-bf16", "matmul-tf32", "matmul-fp16"} <= set(runs)
+
+
+@pytest.mark.parametrize(
+    ("left", "most", "seconds"), [(1000.0, 300, 250), (100.0, 300, 60), (30.0, 300, 30), (0, 9, 1)]
+)
+def test_a_run_leaves_time_to_others(left, most, seconds):
+    of_a_proof: Any = SimpleNamespace(left=lambda: left)
+    assert conduct.Proof.share(of_a_proof, most) == seconds
+
+
+COUNTING = """
+import pathlib, signal, sys, time
+received = []
+signal.signal(signal.SIGTERM, lambda number, _: received.append(number))
+pathlib.Path(sys.argv[1]).touch()
+until = time.monotonic() + 0.5
+while time.monotonic() < until:
+    time.sleep(0.01)
+sys.exit(len(received))
+"""
+
+
+def test_an_order_to_stop_is_passed_on_once(monkeypatch, tmp_path):
+    """A run that gets a second one kills its child at once."""
+    program, ready, signals = tmp_path / "program.py", tmp_path / "ready", []
+    program.write_text(COUNTING)
+    monkeypatch.setattr(conduct, "MAIN", program)
+    monkeypatch.setattr(conduct, "TICK", 0.02)
+    for folder in (conduct.RESULTS, conduct.LOGS):
+        (tmp_path / folder).mkdir()
+
+    def order():
+        while not ready.exists():
+            time.sleep(0.01)
+        signals.append(signal.SIGTERM)
+
+    options, orders = SimpleNamespace(site=None), SimpleNamespace(signals=signals)
+    of_a_proof: Any = SimpleNamespace(folder=tmp_path, options=options, orders=orders)
+    thread = threading.Thread(target=order)
+    thread.start()
+    assert conduct.Proof.start(of_a_proof, "a run", (str(ready),), 60.0) == 1
+    thread.join()
+
+
+def test_an_order_to_stop_ends_an_experiment_between_its_runs(tmp_path):
+    """Of one run out of two nothing can be said."""
+    started: list[str] = []
+    findings: list[Finding] = []
+
+    def start(name, words, seconds):
+        started.append(name)
+        return 143
+
+    of_a_proof: Any = SimpleNamespace(
+        folder=tmp_path,
+        document={"experiments": []},
+        orders=SimpleNamespace(stop=lambda: "interrupted" if started else None),
+        left=lambda: 100.0,
+        share=lambda most: most,
+        start=start,
+        add=findings.extend,
+    )
+    both = experiments.Experiment("both", (("one",), ("four",)), (judged("streams", "lstm", judges.streams),), 60)
+    assert conduct.Proof.attempt(of_a_proof, both), "nothing failed"
+    assert started == ["both-1"] and [finding.state for finding in findings] == [NOT_RUN]
+    (experiment,) = of_a_proof.document["experiments"]
+    assert (experiment["commands"], experiment["exit_codes"]) == ([["one"]], [143])
+
+
+COMPARED = PrecisionResult("fp32", "passed", None, Deviation("loss", 1e-7, 1e-6), ())
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [
+        ("completed", NOT_PROVABLE),
+        ("unsupported", NOT_PROVABLE),
+        ("time_limit", NOT_RUN),
+        ("crashed", FAILED),
+        ("out_of_memory", FAILED),
+    ],
+)
+def test_a_correctness_check_shows_what_it_has_and_how_it_ended(monkeypatch, ended, state):
+    """It is of two precisions, and ended after the first."""
+    outcome = Outcome(ended, 0 if ended == "completed" else 4, "why")
+    monkeypatch.setattr(correctness, "computed", lambda *_: (outcome, []))
+    monkeypatch.setattr(correctness, "compared", lambda *_: Numerics("not_run", "why", (COMPARED,)))
+    card = cards.load()["lstm"]
+    resolved = resolve(parse(["lstm", "--precision", "bf16"]), card, None)
+    orders: Any = None  # nothing is computed
+    findings, measured = correctness.examine(card, resolved, orders)
+    assert [(each.subject, each.state) for each in findings] == [("lstm fp32", HELD), ("lstm bf16", state)]
+    assert not measured
+
+
+def test_deviations_are_those_of_stored_quantities():
+    stored = reference.load(cards.load()["lstm"])
+    assert stored
+    name, values = next(iter(stored.values.items()))
+    doubled = Probed("bf16", name, [2 * value for value in values])
+    assert correctness.deviations([doubled, doubled._replace(quantity="new")], stored) == {
+        "bf16": {name: pytest.approx(1.0)}
+    }
+
+
+def page_of(*findings, text="text"):
+    return page.render(
+        {
+            "device": {"name": text, "kind": text},
+            "image": {"recipe": text, "build_key": text},
+            "software": {text: text},
+            "started": text,
+            "finished": None,
+            "findings": [finding.as_json() for finding in findings],
+            "doctor": [{"name": text, "status": text, "detail": text, "remedy": text}],
+            "experiments": [{"name": text, "seconds": 1.0, "commands": [[text]], "exit_codes": [0]}],
+        }
+    )
+
+
+def test_a_page_begins_with_what_needs_attention():
+    shown = page_of(*(Finding("time", f"the subject {state}", state, "text") for state in (HELD, NOT_RUN, FAILED)))
+    subjects = re.findall("the subject [a-z_]+", shown)
+    assert subjects == [f"the subject {state}" for state in (FAILED, NOT_RUN, HELD)]
+
+
+def test_a_page_allows_its_own_style_and_nothing_else():
+    shown = page_of()
+    (style,) = re.findall("<style>(.*)</style>", shown, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = html.unescape(re.findall('Content-Security-Policy" content="([^"]+)"', shown)[0])
+    assert policy.startswith("default-src 'none'; ") and f"style-src 'sha256-{digest}';" in policy
+
+
 def test_a_page_escapes_what_a_device_says():
     text = "<script>alert(1)</script> & \"quoted\" 'too'"
-    proof = {
-        "device": {"name": text, "kind": text},
-        "image": {"recipe": text, "build_key": text},
-        "software": {text: text},
-        "started": text,
-        "finished": None,
-        "findings": [{"claim": "time", "subject": text, "state": HELD, "text": text}],
-        "doctor": [{"name": text, "status": text, "detail": text, "remedy": text}],
-        "experiments": [{"name": text, "seconds": 1.0, "commands": [[text]], "exit_codes": [0]}],
-    }
-    shown = page.render(proof)
+    shown = page_of(Finding("time", text, HELD, text), text=text)
     assert "<script" not in shown and "has not ended" in shown
     assert not re.search(r"(src|href)=|url\(", shown), "nothing is loaded"
 

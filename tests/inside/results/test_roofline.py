@@ -136,6 +136,21 @@ def test_a_token_reads_weights_and_keys_and_values_once():
     assert highest.throughput == pytest.approx(1 / (128 * weights / 4.8e12), rel=0.1)
 
 
+def test_a_token_is_computed_after_the_one_before():
+    """A prompt that only computes and a token that only reads take their times one after the other."""
+    step = roofline.Work(4, [roofline.WorkPart(6.0, 0.0), roofline.WorkPart(0.0, 2.0), roofline.WorkPart(1.0, 1.0)])
+    assert roofline.bound(step, roofline.Roof(1.0, 1.0), 1) == (4 / 9, "operations")
+
+
+def test_requests_at_the_same_time_may_share_weights():
+    alone, four = (
+        work("resnet50", "inference", "--concurrency", count, "--precision", "bf16").parts[0].bytes
+        for count in ("1", "4")
+    )
+    weights = 25557032 * 2
+    assert alone - four == weights * 3 / 4 and alone > weights
+
+
 def test_an_update_moves_weights_and_states_in_single_precision():
     words = ("--batch-size", "4", "--precision", "bf16")
     whole, parts = (work("gpt_800m", "training", *words, "--micro-batch-size", size) for size in ("4", "1"))
@@ -146,11 +161,16 @@ def test_an_update_moves_weights_and_states_in_single_precision():
 
 
 def test_ranks_read_what_they_do_not_divide():
+    """And what they keep on the host is not read from the device's memory."""
     words = ("--precision", "bf16", "--replicas", "2", "--batch-size", "4", "--micro-batch-size", "2")
     copied = work("gpt_800m", "training", *words).parts[0].bytes
-    divided = work("gpt_800m", "training", *words, "--strategy", "fsdp").parts[0].bytes
+    divided, offloaded = (
+        work("gpt_800m", "training", *words, "--strategy", "fsdp", *more).parts[0].bytes
+        for more in ((), ("--offload",))
+    )
     inputs = 4 * 2048 * 2
     assert copied - inputs == 2 * (divided - inputs)
+    assert offloaded == inputs + 2 * 908759040
 
 
 def test_what_is_looked_up_is_not_read_whole():
@@ -184,6 +204,8 @@ def test_an_impossible_result_is_refused_with_its_numbers():
     assert text.startswith(
         "metrics.throughput: 41000 images/s are impossible: operations allow at most 40721.7 on 1 x NVIDIA H200 in bf16"
     )
+    forged["provenance"]["simulated"] = True  # a model of a device has another clock
+    assert not [text for text in violations(forged) if "[throughput-is-possible]" in text]
 
 
 def test_a_description_has_the_bounds_of_all_devices_of_its_kind():

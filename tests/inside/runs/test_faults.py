@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from processes import child_of, running, wait_for, wait_until_gone
@@ -313,3 +315,13 @@ def test_the_pipe_takes_all_that_a_child_can_tell_while_the_parent_rests():
     os.close(stream)
     os.close(descriptor)
     assert not supervise.widen_pipe(stream)  # a pipe that is refused, for whatever reason: the parent will not rest
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "active"), [(3, 3, False), (3, 4, True), (0, 1, True), (None, 4, False), (3, None, False)]
+)
+def test_only_kills_during_a_run_are_of_it(monkeypatch, before, after, active):
+    """Others in its control group may have been killed before; without a count nothing is known."""
+    monkeypatch.setattr(supervise.host, "oom_kills", lambda: after)
+    child: Any = SimpleNamespace(oom_kills_before=before)
+    assert supervise.Child.oom_killed(child) == active

@@ -77,7 +77,7 @@ class Graph:
 
 
 class Runtime:
-    """A stand-in for torch.cuda that counts what it is given."""
+    """A stand-in for torch.cuda that keeps the graphs that it is given."""
 
     def __init__(self):
         self.graphs: list[Graph] = []
@@ -100,19 +100,20 @@ class Runtime:
         yield
 
 
+class RecordedHere(ReplayedGeneration):
+    """Recording computes nothing on a GPU."""
+
+    def recorded(self, own, first):
+        graph = super().recorded(own, first)
+        self.place(own, first)
+        graph.program = lambda: self.advance(own)
+        return graph
+
+
 def test_a_recorded_program_is_replayed_once_for_each_token():
     session, card = made("gpt2")
     network = session.model.network.eval()
     runtime, calls = Runtime(), []
-
-    class Recorded(ReplayedGeneration):
-        """Recording computes nothing on a GPU."""
-
-        def recorded(self, own, first):
-            graph = super().recorded(own, first)
-            self.place(own, first)
-            graph.program = lambda: self.advance(own)
-            return graph
 
     def counted(program):
         def call(*given):
@@ -121,7 +122,7 @@ def test_a_recorded_program_is_replayed_once_for_each_token():
 
         return call
 
-    generation = Recorded(network, counted, runtime)
+    generation = RecordedHere(network, counted, runtime)
     tokens = prompts(card)
     with torch.no_grad():
         for text in (tokens, tokens.flip(0)):
@@ -130,6 +131,17 @@ def test_a_recorded_program_is_replayed_once_for_each_token():
     assert graph.replays == 2 * (NEW - 1)
     assert calls.count("begin_static") == 2
     assert calls.count("follow_static") == WARM_UP + 1 + graph.replays
+
+
+def test_texts_of_another_size_are_recorded_anew():
+    session, card = made("gpt2")
+    network, runtime = session.model.network.eval(), Runtime()
+    generation = RecordedHere(network, lambda program: program, runtime)
+    tokens = prompts(card)
+    with torch.no_grad():
+        for text in (tokens, tokens[:2], tokens[:2, 1:]):
+            assert torch.equal(generated(generation, text), generated(network, text))
+    assert len(runtime.graphs) == 3
 
 
 @pytest.mark.full

@@ -50,6 +50,14 @@ def test_lamb_is_the_rule_tensor_by_tensor(monkeypatch, corrected, together):
         torch.testing.assert_close(mine, other, rtol=3e-6, atol=1e-6)
 
 
+def test_a_gradient_of_nothing_moves_nothing():
+    own, weight = rule(), torch.nn.Parameter(torch.ones(3))
+    lamb = optimizers.Lamb([{"params": [weight], "weight_decay": 0.0, "lr": own.learning_rate}], own, False)
+    weight.grad = torch.zeros(3)
+    lamb.step()
+    assert weight.tolist() == [1.0] * 3
+
+
 def test_shards_without_a_gradient_take_part_in_the_exchange_of_norms():
     exchanged = []
 

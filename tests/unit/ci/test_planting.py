@@ -3,15 +3,17 @@
 from pathlib import Path
 
 import pytest
+from accelerator_faults import ACCELERATORS
 from faults import Fault
 from host_faults import HOST
 from inside_faults import INSIDE
 from patching import StaleFaultError, plant, planted
+from plant_faults import Finding, report
 from study_faults import STUDIES
 
 from sifmark.core import paths
 
-FAULTS = (*INSIDE, *HOST, *STUDIES)
+FAULTS = (*INSIDE, *ACCELERATORS, *HOST, *STUDIES)
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -24,6 +26,16 @@ def test_a_fault_fits_the_code(fault: Fault) -> None:
 
 def test_names_are_unique() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+
+
+def test_findings_are_kept_beside_those_of_other_faults() -> None:
+    first, second, third = FAULTS[:3]
+    before = report([Finding(fault, "missed", "a | b", 1.0) for fault in (third, first)], "")
+    assert "0 of 2 were caught" in before and before.index(first.name) < before.index(third.name)
+    gone = before.replace(f"| {third.name} |", "| a fault that is no more |")
+    after = report([Finding(first, "caught", "a test", 1.0), Finding(second, "caught", "a test", 1.0)], gone)
+    rows = [line.split(" | ") for line in after.splitlines() if line.startswith("| ")][1:]
+    assert [row[0] for row in rows] == [f"| {first.name}", f"| {second.name}"] and "2 of 2 were caught" in after
 
 
 def test_every_occurrence_in_the_symbol_is_replaced_and_nothing_else(tmp_path: Path) -> None:

@@ -1,0 +1,191 @@
+"""Faults of what is for accelerators: proofs, bounds, defaults, compilation, streams, states of devices, fast paths."""
+
+from __future__ import annotations
+
+from faults import Fault
+
+PROOF, PROVE = "tests/inside/proof/test_proof.py", "tests/unit/commands/test_prove_command.py"
+BOUNDS, DEFAULTS = "tests/inside/results/test_roofline.py", "tests/inside/planning/test_device_defaults.py"
+EXECUTION, GPU = "tests/inside/devices/test_torch_execution.py", "tests/inside/devices/test_torch_gpu.py"
+ROCM, IPU = "tests/inside/devices/test_torch_rocm.py", "tests/inside/devices/test_torch_ipu.py"
+TRANSFER, LOAD = "tests/inside/devices/test_torch_transfer.py", "tests/inside/metering/test_load.py"
+DECODING, LAMB = "tests/inside/workloads/test_torch_decoding.py", "tests/inside/workloads/test_torch_optimizers.py"
+COMPILED = '_on(device, name, *FAST, "--compile", "--steps", "30", "--warmup-steps", "5")'
+VISIBLE = "torch.arange(kept[0].shape[3], device=token.device) {} position"
+PACKED = "torch.ops.mkl._mkl_linear(x, self.packed, self.weight, {}, self.rows)"
+
+
+def _plain(name: str, symbol: str, was: str, becomes: str, *tests: str, side: str = "") -> Fault:
+    return Fault(name, f"entrypoints{side}", symbol, was, becomes, tests, "py38")
+
+
+def _torch(name: str, symbol: str, was: str, becomes: str, *tests: str, side: str = "") -> Fault:
+    return Fault(name, f"entrypoints{side}", symbol, was, becomes, tests, "torch_new")
+
+
+def _host(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault:
+    return Fault(name, "sifmark", symbol, was, becomes, tests, ".venv")
+
+
+def _judge(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return _plain(name, symbol, was, becomes, PROOF, "-k", "what_a_judge_says", side="/proof")
+
+
+PROOFS = (
+    _judge("steps shorter than their window hold", "time", "abs(total / window - 1)", "total / window - 1"),
+    _judge("graphs that were not replayed hold", "graphs", "HELD if replayed else FAILED", "HELD"),
+    _judge("a device beats its bound in a proof", "throughput", "share <= 1", "True"),
+    _judge("a stopped run without a step holds", "limit", "steps > 0", "True"),
+    _plain(
+        *("a proof of graphs compiles nothing", "of_device", COMPILED, COMPILED.replace('"--compile", ', "")),
+        *(PROOF, "-k", "experiments_ask"),
+    ),
+    _plain(
+        *("a proof of streams has no single client", "of_device", "(1, CLIENTS)", "(CLIENTS, CLIENTS)"),
+        *(PROOF, "-k", "experiments_ask"),
+    ),
+    _plain(
+        *("a correctness check that crashed is not provable", "_findings", "ends.get(outcome.state, FAILED)"),
+        *("ends.get(outcome.state, NOT_PROVABLE)", PROOF, "-k", "correctness_check"),
+        side="/proof",
+    ),
+    _plain(
+        *("a run of a proof takes all its time", "Proof.share", "SHARE * self.left()", "self.left()"),
+        *(PROOF, "-k", "leaves_time"),
+    ),
+    _plain(
+        *("a run of a proof gets an order again and again", "Proof.start", "self.orders.signals[passed_on:]"),
+        *("self.orders.signals", PROOF, "-k", "passed_on_once"),
+    ),
+    _plain(
+        *("a page hides what failed below", "_claims", 'STATES.index(each["state"])', "0", PROOF, "-k", "page_begins"),
+        side="/proof",
+    ),
+    _plain(
+        *("a page forbids its own style", "render", "STYLE.encode()", 'b""', PROOF, "-k", "page_allows"),
+        side="/proof",
+    ),
+    _host(
+        *("an image may be replaced before its proof", "_in_image", "image.require_unchanged()", "None", PROVE),
+    ),
+    _host("a proof is overwritten", "prove_device", "(folder / PROOF).exists()", "False", PROVE),
+)
+ROOFLINES = (
+    _plain(
+        *("a token is computed while another is read", "bound", "math.fsum(map(max, computing, moving))"),
+        *("max(math.fsum(computing), math.fsum(moving))", BOUNDS),
+    ),
+    _plain("requests share no weights", "_bytes", "weights / streams", "weights", BOUNDS, side="/results"),
+    _plain(
+        *("states on the host are read from the device", "_bytes", 'configuration.get("offload")', "False", BOUNDS),
+        side="/results",
+    ),
+    _plain(
+        *("an impossible throughput is valid", "throughput_is_possible", "throughput <= highest.throughput", "True"),
+        BOUNDS,
+    ),
+    _plain(
+        *("a simulated device has the bound of a real one", "throughput_is_possible"),
+        *('facts.document["provenance"]["simulated"]', "False", BOUNDS),
+    ),
+)
+CONFIGURATIONS = (
+    _plain(
+        *("the first GPU with bf16 has none", "_precision", "device.capability >= least", "device.capability > least"),
+        DEFAULTS,
+        side="/planning",
+    ),
+    _plain(
+        *("a GPU of AMD computes in TF32", "_precision", 'precision == "tf32" and device.capability is None', "False"),
+        DEFAULTS,
+        side="/planning",
+    ),
+    _plain("each trial of a search compiles", "_obstacle", "options.find_max_batch", "False", DEFAULTS),
+    _plain("Triton needs no compiler", "missing_compiler", "not any(map(shutil.which, COMPILERS))", "False", DEFAULTS),
+    _plain("a usual micro-batch fills any pipeline", "partition", "batch_size >= filling * step", "True", DEFAULTS),
+    _torch(
+        *("a model without graphs records them", "compile_model", "with_graphs if graphs else without", "with_graphs"),
+        *(GPU, "-k", "replayed_as_graphs"),
+    ),
+    _torch(
+        *("a first compilation is another one", "_recompilations", "count - 1", "count", EXECUTION, "-k", "captured"),
+    ),
+)
+STREAMS = (
+    _plain(
+        *("the host runs ahead", "Loop.step", "len(self.pending) >= AHEAD", "False"),
+        *("tests/inside/worker/test_loop.py", "-k", "ahead"),
+    ),
+    _torch(
+        *("a step does not wait for its copy", "received", "stream.wait_event(transit.arrived)", "None"),
+        *(TRANSFER, "-k", "is_copied_while"),
+    ),
+    _torch(
+        *("batches pile up on the device", "CopyingFeed.__init__", "queue.Queue(AHEAD)", "queue.Queue()"),
+        *(TRANSFER, "-k", "few_batches"),
+    ),
+    _torch(
+        *("the window's peak has what was taken before", "GpuSession.edge_of_window"),
+        *("self.runtime.reset_peak_memory_stats()", "None", GPU, "-k", "peak_of_the_window"),
+    ),
+)
+EXAMINED = (
+    _plain(
+        *("traffic before the window counts", "risen", "interpolated(times, values, window[0])", "values[0]", LOAD),
+        *("-k", "those_of_the_window"),
+    ),
+    _plain(
+        *("a counter in other units is believed", "_limits", "seconds <= FASTEST * length + STEP", "True", LOAD),
+        *("-k", "faster_than_time"),
+        side="/metering",
+    ),
+    _host(
+        *("pure half precision is compared with mixed", "_settings", "precision_kind(configuration) or MIXED", "MIXED"),
+        *("tests/unit/results/test_compare.py", "-k", "mixed_or_pure"),
+    ),
+    _plain(
+        *("kills before a run are of it", "Child.oom_killed", "after > self.oom_kills_before", "after > 0"),
+        *("tests/inside/runs/test_faults.py", "-k", "only_kills"),
+    ),
+)
+COMPUTED = (
+    _torch(
+        *("a loss in chunks ignores what follows it", "ChunkedLoss.backward", "gradient / len(by_rows)"),
+        *("1 / len(by_rows)", DECODING, "-k", "loss_in_chunks"),
+    ),
+    _torch(
+        *("a new token does not see itself", "Transformer.follow_static", VISIBLE.format("<="), VISIBLE.format("<")),
+        *(DECODING, "-k", "memory_of_one_shape"),
+    ),
+    _torch(
+        *("a graph is replayed for texts of another size", "ReplayedGeneration.begin"),
+        *("self.own.kept[0].shape != first.kept[0].shape", "False", DECODING, "-k", "another_size"),
+    ),
+    _torch(
+        *("packed weights have no bias", "PackedLinear.forward", PACKED.format("self.bias"), PACKED.format("None")),
+        *(DECODING, "-k", "packed"),
+    ),
+    _torch(
+        *("LAMB takes tensor by tensor", "bundles", "TOGETHER.get(parameter.device.type, TOGETHER_ELSEWHERE)", "0"),
+        *(LAMB, "-k", "half_as_many"),
+    ),
+    _torch(
+        *("a step of nothing is scaled", "Lamb.trust", "(size > 0) & (length > 0)", "size > 0", LAMB),
+        *("-k", "of_nothing"),
+        side="/workloads/pytorch",
+    ),
+    _torch(
+        *("MIOpen's search is timed", "_seconds", "number == WARM_UP", "number == 0", ROCM, "-k", "first_calls"),
+        side="/devices",
+    ),
+    _torch(
+        *("ranks choose a memory format each", "choose_layout", "agreed(float(fastest is torch.channels_last))"),
+        *("fastest is torch.channels_last", ROCM, "-k", "format_of_the_first"),
+    ),
+    _torch(
+        *("a tied head weighs on the last IPU", "beginnings", "tied_head(network) is not None", "False"),
+        *(IPU, "-k", "first_stage_alone"),
+        side="/devices",
+    ),
+)
+ACCELERATORS = (*PROOFS, *ROOFLINES, *CONFIGURATIONS, *STREAMS, *EXAMINED, *COMPUTED)
