@@ -12,7 +12,7 @@ from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
 from entrypoints.devices.pytorch.shared.compiling import Frozen, freezable, planned, require_torch_compile
-from entrypoints.devices.pytorch.shared.packing import packed
+from entrypoints.devices.pytorch.shared.inference.packing import packed
 from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group

@@ -14,7 +14,7 @@ import gpu_stand_in  # noqa: E402
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import rule_of  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.devices.pytorch.shared import fusing  # noqa: E402
+from entrypoints.devices.pytorch.shared.inference import fusing  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader, resnet  # noqa: E402
 
 CARDS = cards.load()

@@ -16,8 +16,8 @@ from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.choices import DEFAULT_MODE  # noqa: E402
 from entrypoints.contract.session import Batch, rule_of  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.devices.pytorch.shared import packing  # noqa: E402
-from entrypoints.devices.pytorch.shared.generation import ReplayedGeneration, StaticGeneration  # noqa: E402
+from entrypoints.devices.pytorch.shared.inference import packing  # noqa: E402
+from entrypoints.devices.pytorch.shared.inference.generation import ReplayedGeneration, StaticGeneration  # noqa: E402
 from entrypoints.devices.pytorch.shared.recorded import WARM_UP  # noqa: E402
 from entrypoints.workloads.pytorch import build, layers, loader, transformer  # noqa: E402
 

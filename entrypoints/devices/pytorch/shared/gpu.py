@@ -13,7 +13,7 @@ from entrypoints.contract.session import Answer, Batch, BatchPartition, DeviceCo
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared import rocm
 from entrypoints.devices.pytorch.shared.compiling import planned, require_torch_compile
-from entrypoints.devices.pytorch.shared.generation import ReplayedGeneration, StaticGeneration
+from entrypoints.devices.pytorch.shared.inference.generation import ReplayedGeneration, StaticGeneration
 from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.devices.pytorch.shared.transfer import CopyingFeed, ThreadStreams, Transit, pinned, received
 from entrypoints.devices.pytorch.strategies.group import Group

@@ -29,11 +29,11 @@ from entrypoints.contract.session import (
     SamplerRule,
     StepReport,
 )
-from entrypoints.devices.pytorch.shared import fusing
 from entrypoints.devices.pytorch.shared.backends import AttentionObserver, allocator, autotuning, matmul_precision
 from entrypoints.devices.pytorch.shared.compiling import compilation, compile_model, counted, described, execution
-from entrypoints.devices.pytorch.shared.generation import StaticGeneration
-from entrypoints.devices.pytorch.shared.inference import InferenceModels
+from entrypoints.devices.pytorch.shared.inference import fusing
+from entrypoints.devices.pytorch.shared.inference.generation import StaticGeneration
+from entrypoints.devices.pytorch.shared.inference.models import InferenceModels
 from entrypoints.devices.pytorch.shared.layout import LAYOUT
 from entrypoints.devices.pytorch.shared.observation import StepObserver, dropped_fractions
 from entrypoints.devices.pytorch.shared.recorded import Recorded

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-from entrypoints.devices.pytorch.shared.generation import StaticGeneration
+from entrypoints.devices.pytorch.shared.inference.generation import StaticGeneration
 
 
 class InferenceModels:

@@ -1,0 +1,1 @@
+"""How models compute without gradients in PyTorch: fused, packed, token by token."""
