@@ -68,7 +68,7 @@ PROOFS = (
     _host(
         *("an image may be replaced before its proof", "_in_image", "image.require_unchanged()", "None", PROVE),
     ),
-    _host("a proof is overwritten", "prove_device", "(folder / PROOF).exists()", "False", PROVE),
+    _host("a proof is overwritten", "prove_device", "(folder / names.PROOF).exists()", "False", PROVE),
 )
 ROOFLINES = (
     _plain(

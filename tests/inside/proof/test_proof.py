@@ -22,7 +22,7 @@ from program import ROOT
 from entrypoints.contract import cards, reference
 from entrypoints.contract.messages import Probed
 from entrypoints.planning.arguments import parse
-from entrypoints.planning.configuration import resolve
+from entrypoints.planning.resolve import resolve
 from entrypoints.proof import conduct, correctness, experiments, judges, page
 from entrypoints.proof.finding import CLAIMS, FAILED, HELD, NOT_PROVABLE, NOT_RUN, Finding
 from entrypoints.proof.judges import judged
