@@ -25,7 +25,7 @@ CARDS = {name: card for name, card in cards.load().items() if card.family == "tr
 PROMPT, NEW = 7, 6
 
 
-def made(workload, precision="fp32", compiled=False):
+def made(workload, precision="fp32", compiled=None):
     """A session with a small network of known weights, and its card."""
     card = smaller(CARDS[workload])
     model = build.without_randomness(build.model(card, seed=3))
@@ -152,7 +152,11 @@ def test_compiled_generation_is_one_program_for_all_tokens(workload):
 
     counters.clear()
     texts = []
+<<<<<<< ours
     for compiled in (None, DEFAULT_MODE):
+=======
+    for compiled in (None, "default"):
+>>>>>>> theirs
         session, card = made(workload, compiled=compiled)
         source = SimpleNamespace(
             begin=lambda tokens, new, session=session: session.begin(Batch(tokens, None), new), follow=session.iterate
