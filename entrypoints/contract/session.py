@@ -20,11 +20,20 @@ DEVICE_CONDITIONS = (
 
 
 # How TorchInductor compiled a model, by its own counts: graphs that were captured, breaks between them, functions that
-# were compiled again, CUDA graphs that were recorded, those that it did without; and whether its cache had the code.
-COMPILATION_FACTS = ("graphs", "graph_breaks", "recompilations", "cuda_graphs", "cuda_graphs_skipped", "cache")
-# What computed: the kernels of attention, the arithmetic of matrix products, the allocator of the device's memory, and
-# what chooses among kernels by trying them.
-BACKEND_FACTS = ("attention", "matmul_precision", "allocator", "autotuning")
+# were compiled again, CUDA graphs that were recorded, those that it did without; whether its cache had the code; and
+# models for inference whose weights are constants of it.
+COMPILATION_FACTS = (
+    "graphs",
+    "graph_breaks",
+    "recompilations",
+    "cuda_graphs",
+    "cuda_graphs_skipped",
+    "cache",
+    "frozen",
+)
+# What computed: the kernels of attention, the arithmetic of matrix products, the allocator of the device's memory, what
+# chooses among kernels by trying them, and which convolutions were fused with what follows them.
+BACKEND_FACTS = ("attention", "matmul_precision", "allocator", "autotuning", "convolutions")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,20 @@ def normalisation(channels: int, model: Mapping[str, Any]) -> nn.BatchNorm2d:
     return nn.BatchNorm2d(channels, eps=rule["epsilon"], momentum=rule["momentum"])
 
 
+def rectified(
+    layer: Any, normalisation: nn.Module, x: torch.Tensor, shortcut: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Return the ReLU of a normalised convolution, or of its sum with a shortcut.
+
+    A device may have put a layer in its place for inference that does all of that.
+    """
+    at_once = getattr(layer, "rectified", None)
+    if at_once is not None:
+        return at_once(x, shortcut)  # type: ignore[no-any-return]
+    y = normalisation(layer(x))
+    return torch.relu_(y if shortcut is None else y + shortcut)
+
+
 def unit(
     channels_in: int,
     channels_out: int,

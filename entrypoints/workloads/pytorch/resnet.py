@@ -12,7 +12,7 @@ from typing import Any, Mapping
 import torch
 from torch import nn
 
-from entrypoints.workloads.pytorch.layers import convolution, normalisation
+from entrypoints.workloads.pytorch.layers import convolution, normalisation, rectified
 
 
 class Bottleneck(nn.Module):
@@ -41,9 +41,9 @@ class Bottleneck(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, channels_in, H, W) -> (N, width * expansion, H / stride, W / stride)."""
         shortcut = x if self.downsample is None else self.downsample(x)
-        x = torch.relu_(self.bn1(self.conv1(x)))
-        x = torch.relu_(self.bn2(self.conv2(x)))
-        return torch.relu_(self.bn3(self.conv3(x)) + shortcut)
+        x = rectified(self.conv1, self.bn1, x)
+        x = rectified(self.conv2, self.bn2, x)
+        return rectified(self.conv3, self.bn3, x, shortcut)
 
 
 class ResNet(nn.Module):
@@ -68,7 +68,7 @@ class ResNet(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """(N, 3, 224, 224) normalised pixels -> (N, classes) logits."""
-        x = self.pool(torch.relu_(self.bn1(self.conv1(images))))  # (N, 64, 56, 56)
+        x = self.pool(rectified(self.conv1, self.bn1, images))  # (N, 64, 56, 56)
         for index in range(self.stages):
             x = self.get_submodule(f"layer{index + 1}")(x)  # at last (N, 2048, 7, 7)
         return self.fc(x.mean(dim=(2, 3)))

@@ -13,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from small_networks import smaller  # noqa: E402
+from torch import nn  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.messages import decode, encode  # noqa: E402
@@ -77,6 +78,53 @@ def test_a_compiled_step_says_what_was_captured(monkeypatch):
     assert facts["matmul_precision"] == "fp32" and facts["autotuning"] == "none" and facts["attention"] is None
     session.train(session.to_device(loader.synthetic_batch(CARD, 3, seed=1)))
     assert session.executed().facts["recompilations"] >= 1, "of another size"
+
+
+@needs_compiler
+def test_a_model_of_its_own_weights_is_frozen_and_no_other(monkeypatch):
+    """At its first call, from whatever thread; code is not generated here."""
+    from torch._inductor import config
+
+    calls: list[bool] = []
+
+    class Compiled(nn.Module):
+        def __init__(self, model):
+            super().__init__()
+            self.model, self.network = model, model.network
+
+        def forward(self, *arguments):
+            calls.append(config.freezing)
+            return self.model(*arguments)
+
+    monkeypatch.setattr(torch, "compile", lambda model, mode: Compiled(model))
+    session = opened(CARD, "default")
+    batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
+    for _ in range(2):
+        session.infer(batch)
+    assert calls == [True, False] and not config.freezing
+    assert isinstance(session.inference_model(), compiling.Frozen) and session.inference_model().network
+    session.train(batch)
+    session.infer(batch)
+    assert calls == [True, False, False, True] and session.executed().facts["frozen"] == 2
+    lstm = cards.load()["lstm"]
+    session = opened(lstm, "default")
+    session.infer(session.to_device(loader.synthetic_batch(lstm, 2, seed=1)))
+    assert not calls[-1] and session.executed().facts["frozen"] == 0, "training changes these weights in place"
+
+
+@needs_compiler
+@pytest.mark.full  # it generates code
+@pytest.mark.usefixtures("fresh")
+def test_frozen_models_compute_the_same_after_an_update():
+    session, reference = opened(CARD, "default"), opened(CARD)
+    batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
+    for _ in range(2):
+        expected = reference.infer(batch).output()
+        assert session.infer(batch).output() == pytest.approx(expected, rel=1e-4, abs=1e-5)
+        reference.train(batch)
+        session.model.load_state_dict(reference.model.state_dict())
+        session.cached_inference_model = None  # as after training
+    assert session.executed().facts["frozen"] == 2
 
 
 @needs_compiler

@@ -6,6 +6,7 @@ Each is a context in which our session makes it. `NOT_DETECTABLE` has those that
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 from unittest import mock
 
@@ -15,12 +16,17 @@ from torch import nn
 from entrypoints.contract import session as contract
 from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.workloads.pytorch import build, lstm, optimizers, transformer
+from entrypoints.workloads.pytorch.layers import Undecoded
 
 
 def of_session(name, change):
-    """A method of the session that is handed to `change` with its arguments."""
+    """A method of the session that is handed to `change` with its arguments, those by name already in it."""
     original = getattr(TorchSession, name)
-    return mock.patch.object(TorchSession, name, lambda self, *given: change(self, original, *given))
+
+    def changed(self, *given, **named):
+        return change(self, functools.partial(original, **named), *given)
+
+    return mock.patch.object(TorchSession, name, changed)
 
 
 def batches(change):
@@ -259,7 +265,7 @@ def normalisation_of_the_batch_in_inference():
     return of_session("inference_model", inference_model)
 
 
-def loss_told_of_half_the_batch():
+def loss_slightly_too_small():
     def train(self, original, batch):
         report = original(self, batch)
         return report._replace(loss=lambda: report.loss() * 0.999)
@@ -379,11 +385,15 @@ def near_places_alone():
     return mock.patch.object(transformer.SelfAttention, "attend", local)
 
 
-def last_token_not_told():
+def last_token_not_predicted():
     forward = build.CrossEntropy.forward
-    return mock.patch.object(
-        build.CrossEntropy, "forward", lambda part, logits, labels: forward(part, logits[:, :-1], labels[:, :-1])
-    )
+
+    def shortened(part, logits, labels):
+        undecoded = isinstance(logits, Undecoded)
+        fewer = logits._replace(hidden=logits.hidden[:, :-1]) if undecoded else logits[:, :-1]
+        return forward(part, fewer, labels[:, :-1])
+
+    return mock.patch.object(build.CrossEntropy, "forward", shortened)
 
 
 ANY = (
@@ -409,7 +419,7 @@ ANY = (
     gradients_clamped,
     gradients_by_their_sign,
     weights_of_yesterday,
-    loss_told_of_half_the_batch,
+    loss_slightly_too_small,
     products_of_half_precision,
 )
 STEPS = {
@@ -427,7 +437,7 @@ STEPS = {
         largest_squares_kept,
         one_block_alone,
         near_places_alone,
-        last_token_not_told,
+        last_token_not_predicted,
     ),
     "bert_large_pretraining_128": (first_micro_batch_alone, rate_of_half, one_block_alone, near_places_alone),
     "lstm": (

@@ -10,10 +10,12 @@ import importlib.util
 import os
 import shutil
 import sysconfig
+import threading
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 import torch
+from torch import nn
 
 from entrypoints.contract.choices import DEFAULT_MODE, MAX_AUTOTUNE, REDUCE_OVERHEAD
 from entrypoints.contract.statuses import RunError
@@ -25,6 +27,7 @@ MODES: Mapping[str, tuple[str | None, str | None]] = {
     REDUCE_OVERHEAD: (REDUCE_OVERHEAD, None),
     MAX_AUTOTUNE: (MAX_AUTOTUNE, "max-autotune-no-cudagraphs"),
 }
+FREEZING = threading.Lock()  # Inductor's switch is one for all threads
 VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
 
 
@@ -32,6 +35,41 @@ def compile_model(model: Any, mode: str, graphs: bool) -> Any:
     """Return a model compiled in a mode, whose calls are recorded and replayed as CUDA graphs or not."""
     with_graphs, without = MODES[mode]
     return torch.compile(model, mode=with_graphs if graphs else without)
+
+
+class Frozen:
+    """A compiled model for inference whose weights are constants of its code, laid out and fused when it is compiled.
+
+    Nothing may change these weights afterwards: PyTorch compiles again for other tensors, but not for other values.
+    """
+
+    def __init__(self, compiled: Any) -> None:
+        self.compiled, self.called = compiled, False
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return what the model returns. The first call compiles; later ones with another shape compile unfrozen."""
+        if self.called:
+            return self.compiled(*arguments)
+        from torch._inductor import config
+
+        with FREEZING, config.patch(freezing=True):
+            answer = self.compiled(*arguments)
+        self.called = True
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the model."""
+        return getattr(self.compiled, name)
+
+
+def freezable(compiled: Any, model: nn.Module) -> bool:
+    """Return whether a compiled model can be frozen: `model`, which is trained, shares no weight with it."""
+    from torch._inductor import config
+
+    if not hasattr(config, "freezing") or not isinstance(compiled, nn.Module):
+        return False
+    trained = {weight.data_ptr() for weight in model.parameters()}
+    return all(weight.data_ptr() not in trained for weight in compiled.parameters())
 
 
 def require_torch_compile() -> None:
@@ -80,14 +118,14 @@ def counted(graphs: bool) -> dict[str, Any]:
     from torch._dynamo.utils import counters  # late: it takes seconds to import, and only what compiles needs it
 
     inductor = counters["inductor"]
-    hits, misses = (int(inductor.get(f"fxgraph_cache_{name}", 0)) for name in ("hit", "miss"))
+    hits, misses, without = (int(inductor.get(f"fxgraph_cache_{name}", 0)) for name in ("hit", "miss", "bypass"))
     return {
         "graphs": int(counters["stats"].get("unique_graphs", 0)),
         "graph_breaks": int(sum(counters["graph_break"].values())),
         "recompilations": _recompilations(),
         "cuda_graphs": recorded_graphs() if graphs else None,
         "cuda_graphs_skipped": int(inductor.get("cudagraph_skips", 0)) if graphs else None,
-        "cache": cache_state(hits, misses),
+        "cache": cache_state(hits, misses + without),
     }
 
 

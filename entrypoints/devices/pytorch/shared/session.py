@@ -28,6 +28,7 @@ from entrypoints.contract.session import (
     SamplerRule,
     StepReport,
 )
+from entrypoints.devices.pytorch.shared import fusing
 from entrypoints.devices.pytorch.shared.backends import (
     allocator,
     attention_kernels,
@@ -94,6 +95,7 @@ class TorchSession:
     graphs = False  # whether a compiled step is to be recorded once and replayed by the GPU
     notes = ""  # what else a result says of how the model is run
     attention_kernels: str | None = None  # once they were seen
+    frozen = 0  # models for inference that were compiled with their weights as constants
 
     def __init__(
         self,
@@ -129,11 +131,20 @@ class TorchSession:
         self.cached_inference_model: CallableModel | None = None  # valid until the weights change
         self.cached_generation: StaticGeneration | None = None  # of the same network
         self.replayed_inference_model: CallableModel | None = None  # the same, recorded as a graph by one thread
+        self.fused: dict[str, bool] = {}  # whether a convolution of it, by name, is one operation with what follows it
 
     def note(self, text: str) -> None:
         """Add to what a result says of how the model is run."""
         self.notes += f"; {text}"
         self.facts = self.facts._replace(execution=f"{self.facts.execution}; {text}")
+
+    def mark(self) -> Any:
+        """Return a mark in the hardware's queue."""
+        raise NotImplementedError
+
+    def seconds_between(self, earlier: Any, later: Any) -> float | None:
+        """Return the seconds between two marks, or None while the later one is pending."""
+        raise NotImplementedError
 
     def wait(self, mark: Any) -> None:
         """Wait until the hardware has passed a mark."""
@@ -367,15 +378,22 @@ class TorchSession:
         """Return the model for inference. Concurrent request streams may each prepare one: all are equal."""
         model = self.cached_inference_model
         if model is None:
-            model = self.cached_inference_model = self.maybe_compiled(self.strategy.inference_model(self.model))
+            model = self.cached_inference_model = self.made_for_inference()
         return model
 
     def replayed_model(self) -> CallableModel:
         """Return the model for inference that is recorded and replayed as CUDA graphs."""
         if self.replayed_inference_model is None:
-            own = self.strategy.inference_model(self.model)
-            self.replayed_inference_model = self.maybe_compiled(own, graphs=True)
+            self.replayed_inference_model = self.made_for_inference(graphs=True)
         return self.replayed_inference_model
+
+    def made_for_inference(self, graphs: bool = False) -> CallableModel:
+        """Return the model for inference with today's weights: compiled, or with operations that are fused."""
+        model = self.strategy.inference_model(self.model)
+        library = fusing.library(self.hardware.type)
+        if library and not self.compiled and isinstance(model, Objective):
+            fusing.fuse(model, library, functools.partial(fusing.fastest, self), self.fused)
+        return self.maybe_compiled(model, graphs)
 
     def look_at(self, batch_on_device: Batch) -> None:
         """Keep a sample of the first batch, to see later how the network computes it."""
@@ -385,7 +403,7 @@ class TorchSession:
     def executed(self) -> Executed:
         """Return how the model was run so far."""
         began = time.monotonic()
-        counts = counted(self.graphs) if self.compiled else {}
+        counts = {**counted(self.graphs), "frozen": self.frozen} if self.compiled else {}
         how = described(self.compiled, self.graphs, counts) if self.compiled else "eager"
         kind = self.hardware.type
         facts = {
@@ -394,6 +412,7 @@ class TorchSession:
             "matmul_precision": matmul_precision(kind, self.dtype),
             "allocator": allocator(kind),
             "autotuning": autotuning(kind, self.compiled),
+            "convolutions": fusing.described(kind, self.fused),
         }
         return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
 
