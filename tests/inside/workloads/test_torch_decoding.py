@@ -152,11 +152,7 @@ def test_compiled_generation_is_one_program_for_all_tokens(workload):
 
     counters.clear()
     texts = []
-<<<<<<< ours
     for compiled in (None, DEFAULT_MODE):
-=======
-    for compiled in (None, "default"):
->>>>>>> theirs
         session, card = made(workload, compiled=compiled)
         source = SimpleNamespace(
             begin=lambda tokens, new, session=session: session.begin(Batch(tokens, None), new), follow=session.iterate
