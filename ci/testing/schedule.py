@@ -80,7 +80,8 @@ class Schedule:
                 yield outcome
                 continue
             workers = 1 if self._waiting else self.jobs - len(self._running)  # the last one gets all that are left
-            self._running.append(RunningStage(stage, inputs, self.full, workers, self._environment))
+            environment = {**self._environment, **stage.variables}
+            self._running.append(RunningStage(stage, inputs, self.full, workers, environment))
             tell(f"{stage.name} started: {stage.title} ({len(self._waiting)} more wait)")
             self._announced = time.monotonic()
 

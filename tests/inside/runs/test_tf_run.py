@@ -21,6 +21,7 @@ from entrypoints.workloads.tensorflow import build, loader, transformer  # noqa:
 
 CARD = cards.load()["image_compression"]
 QUICK = ("--threads", 1, "--meter", "none")
+SHALLOW = ("bert_base", "gpt2")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def program(tree, tmp_path):
 def shallow_tree(tmp_path_factory):
     """The same with transformers of two layers: of twelve, XLA and the generation of text take minutes."""
     tree = lay(tmp_path_factory.mktemp("image") / "sifmark", recipe="cpu_tf", framework="tensorflow", device="cpu")
-    for name in ("bert_base", "gpt2"):
+    for name in SHALLOW:
         path = tree / "entrypoints" / "workloads" / f"{name}.json"
         card = json.loads(path.read_text("utf-8"))
         card["problem"]["model"]["layers"] = 2
@@ -52,9 +53,13 @@ def session(batch_size=4):
     return cpu.open_session(build.model(CARD, seed=1), rule, "fp32")
 
 
-@pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
-def test_a_smoke_run(program, task):
-    document = program.result("resnet50", "--smoke", "--task", task, *QUICK)
+@pytest.mark.parametrize(
+    ("workload", "task"),
+    [("image_compression", "training"), pytest.param("resnet50", "inference", marks=pytest.mark.full)],
+)
+def test_a_smoke_run(program, workload, task):
+    """One that trains resnet50 is among those of every small workload."""
+    document = program.result(workload, "--smoke", "--task", task, *QUICK)
     assert document["status"]["state"] == "completed"
     assert document["accelerator"]["kind"] == "cpu" and document["accelerator"]["granularity"] == "node"
     assert document["configuration"]["framework"] == "tensorflow"
@@ -74,8 +79,9 @@ def test_a_smoke_run(program, task):
         *(pytest.param(name, "training", marks=pytest.mark.full) for name in ("resnet50", "lstm", "bert_base", "gpt2")),
     ],
 )
-def test_a_compiled_model(shallow_tree, tmp_path, workload, task):
-    document = Program(shallow_tree, tmp_path).result(workload, "--smoke", "--compile", "--task", task, *QUICK)
+def test_a_compiled_model(request, tmp_path, workload, task):
+    tree = request.getfixturevalue("shallow_tree" if workload in SHALLOW else "tree")
+    document = Program(tree, tmp_path).result(workload, "--smoke", "--compile", "--task", task, *QUICK)
     assert document["status"]["state"] == "completed", document["status"]
     assert (
         "compiled by XLA" in document["accelerator"]["execution"] and document["configuration"]["compile"] == "default"

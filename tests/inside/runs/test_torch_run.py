@@ -31,16 +31,21 @@ SMALL = "mobilenet_v3_small"  # the workload of photographs that takes least tim
 
 
 @pytest.mark.parametrize(
-    ("task", "precision"),
+    ("workload", "task", "precision"),
     [
-        ("training", "fp32"),
-        pytest.param("inference", "bf16", marks=pytest.mark.full),
-        pytest.param("training", "bf16", marks=pytest.mark.full),
-        pytest.param("inference", "fp32", marks=pytest.mark.full),
+        (SMALL, "training", "fp32"),
+        *(
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (
+                ("resnet50", "training", "fp32"),
+                ("resnet50", "inference", "fp32"),
+                (SMALL, "inference", "bf16"),  # without units for it, the large one takes half a minute
+                (SMALL, "training", "bf16"),
+            )
+        ),
     ],
 )
-def test_a_smoke_run(program, task, precision):
-    workload = "resnet50" if precision == "fp32" else SMALL  # without units for it, bf16 takes half a minute
+def test_a_smoke_run(program, workload, task, precision):
     document = program.result(workload, "--smoke", "--task", task, "--precision", precision)
     assert document["status"]["state"] == "completed"
     assert document["accelerator"]["kind"] == "cpu" and document["accelerator"]["granularity"] == "node"

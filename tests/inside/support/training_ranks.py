@@ -37,9 +37,11 @@ def probed(workload, strategy, **options):
 
 
 def ranks_of(task, workload, strategy, **options):
-    """What each rank reports of a task."""
+    """What each rank reports of a task. One that trains alone is this process: no other has to import PyTorch."""
     world = options.get("world", WORLD) if strategy else 1
     job = {"task": task, "workload": workload, "strategy": strategy, **options, "world": world}
+    if not strategy and task == "train":
+        return [train({**job, "rank": 0})]
     with contextlib.ExitStack() as stack:
         ranks = [stack.enter_context(started({**job, "rank": rank})) for rank in range(world)]
         if strategy:

@@ -147,6 +147,14 @@ def test_a_stage_waits_for_what_it_needs_and_fails_where_that_does(root: Path) -
     assert next(outcome for outcome in outcomes if outcome.stage.name == "fails").reason == "set-up failed: absent"
 
 
+def test_frameworks_compute_with_one_thread_beside_other_stages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    code = "import os; print(os.environ.get('OMP_NUM_THREADS'))"
+    run([scripted("plain", code), scripted("framework", code, python=".venvs/torch_new")])
+    logs = [(root / "build" / "test-stages" / f"{name}.log").read_text() for name in ("plain", "framework")]
+    assert logs == ["None\n", "1\n"]
+
+
 def test_nothing_runs_beside_a_set_up_that_has_to_be_alone(root: Path) -> None:
     made = root / "made"
     alone = Setup(

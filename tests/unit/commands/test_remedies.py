@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,13 @@ PROGRAMS = ("sifmark ", "openssl ", "ci/setup/")
 GENERAL = {"help", "quiet", "verbose", "color", "json", "version"}
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yield every text in the sources that is no docstring, with its file; a value in it is {}."""
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Return every text in the sources that is no docstring, with its file; a value in it is {}."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for path in SOURCES:
         tree = ast.parse(path.read_text())
         documented = [node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.FunctionDef | ast.ClassDef)]
