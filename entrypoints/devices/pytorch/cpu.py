@@ -82,7 +82,7 @@ class CpuSession(HostSession, TorchSession):
         TorchSession.__init__(self, model, rule, torch.device("cpu"), precision, compiled, partition, group)
 
     def made_for_inference(self, graphs: bool) -> Any:
-        """Return the model for inference. A compiled one is frozen if it has weights of its own.
+        """Return the model for inference. A compiled one is frozen if it shares no weights with the trained one.
 
         oneDNN then computes convolutions with what follows them: ResNet-50 is 1.22 times as fast (fp32, batch 2, one
         thread, PyTorch 2.13). Inductor's cache does not keep such code.

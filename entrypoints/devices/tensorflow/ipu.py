@@ -172,7 +172,7 @@ class IpuSession(TensorFlowSession):
             self.queue = self.opened_queue()
         else:
             self.queue.deleter  # noqa: B018 - Graphcore's way to let a queue begin again
-        self.queue.initializer  # noqa: B018 - which reads the dataset anew
+        self.queue.initializer  # noqa: B018 - which reads the dataset from its start
         result: tuple[tf.Tensor, ...] = self.program()
         return result
 

@@ -63,7 +63,7 @@ class Appended:
 
 
 def append(layer: Path, base: Path, end: Path, log: Path | None, time_limit: float) -> Appended:
-    """Append a layer's folders to a squashfs that stays as it is; the new file `end` gets what differs.
+    """Append a layer's folders to a squashfs without changing it; the new file `end` gets what differs.
 
     Files that the base has already are not looked for. Raises SifmarkError if the base is no squashfs, or naming
     command and log.

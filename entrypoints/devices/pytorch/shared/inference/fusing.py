@@ -1,6 +1,6 @@
 """Convolutions of residual networks in one operation with what follows: the sum with a shortcut, and the ReLU.
 
-On a GPU, eager PyTorch adds the bias of a convolution in a kernel of its own, and the sum and the ReLU in two more,
+On a GPU, eager PyTorch adds the bias of a convolution in a separate kernel, and the sum and the ReLU in two more,
 each of which reads and writes the whole output (aten/src/ATen/native/cudnn/ConvShared.cpp). cuDNN and MIOpen do all in
 one, but not for every shape and precision, and for some slower by far: 17 times for 7x7 in channels_last
 (github.com/pytorch/pytorch, issue 68506). So each layer is timed both ways when it is first called, in the warm-up, as
