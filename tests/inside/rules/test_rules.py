@@ -72,6 +72,9 @@ def genuine(tmp_path_factory):
     double = Program(tree, tmp_path_factory.mktemp("folder"))
     speed = {name: {"DOUBLE_STEP_SECONDS": HASTE[name]} if name in HASTE else {} for name in RUNS}
     results = {name: double.result(*words, fault=FAULTS.get(name, ""), **speed[name]) for name, words in RUNS.items()}
+    for _ in range(2):  # a host that stops for a moment reads too little power for an energy
+        if results["training"]["metrics"]["energy"]["value"] is None:
+            results["training"] = double.result(*RUNS["training"])
     return {**results, "cpu": as_on_a_cpu(results["training"])}
 
 
