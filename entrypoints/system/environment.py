@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping
 
-# Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, networks, the C library, the
-# dynamic loader and Python read, by their prefixes. An image's own ones are among them. Prefixes are no shorter than
-# this: Terraform's TF_VAR_*, TF_TOKEN_* and TF_CLI_ARGS hold what nobody else may read, and Slurm's GPU_DEVICE_ORDINAL
-# is another one in every job.
+# Variables that oneDNN, MKL, OpenMP, PyTorch, TensorFlow, CUDA, ROCm, oneAPI, Poplar, Gaudi, networks, the C library,
+# the dynamic loader and Python read, by their prefixes. An image's own ones are among them. Prefixes are no shorter
+# than this: Terraform's TF_VAR_*, TF_TOKEN_* and TF_CLI_ARGS hold what nobody else may read, and Slurm's
+# GPU_DEVICE_ORDINAL is another one in every job.
 PREFIXES = (
     *("ONEDNN_", "DNNL_", "MKL_", "OMP_", "KMP_", "GOMP_", "OPENBLAS_", "BLIS_"),
     *("ATEN_", "TORCH_", "TORCHDYNAMO_", "TORCHINDUCTOR_", "PYTORCH_"),
@@ -22,6 +22,7 @@ PREFIXES = (
     *("TF_ONEDNN_", "TF_OVERRIDE_GLOBAL_", "TF_PER_DEVICE_", "TF_POPLAR_", "TF_ROCM_", "TF_RUN_HANDLER_"),
     *("TF_SET_ONEDNN_", "TF_SYNC_ON_FINISH", "TF_USE_", "TF_XLA_", "XLA_"),
     *("POPLAR_", "POPART_", "POPTORCH_", "ZE_", "SYCL_", "IPEX_", "IGC_", "NEOReadDebugKeys"),
+    *("PT_HPU_", "PT_HPUGRAPH_", "HABANA_", "HCCL_", "HLS_MODULE_ID"),
     *("LD_PRELOAD", "LD_AUDIT", "LD_BIND_NOW", "LD_LIBRARY_PATH", "GLIBC_TUNABLES"),
     *("GLOO_", "CCL_", "FI_", "UCX_"),
     *("MALLOC_", "JEMALLOC_", "TCMALLOC_", "PYTHONMALLOC", "PYTHONOPTIMIZE", "PYTHONPATH"),
