@@ -104,7 +104,7 @@ class Entry:
                 seal = self.seal()
                 try:
                     result, digests = consume(content)
-                except (SifmarkError, OSError, ValueError):
+                except Exception:  # a damaged document may lack any key
                     if seal is not None and self._matches(seal):
                         raise
                 else:

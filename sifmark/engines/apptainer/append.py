@@ -49,7 +49,8 @@ class Appended:
         with self.base.open("rb", buffering=0) as base, self.end.open("rb", buffering=0) as end:
             old = base.read(_SUPERBLOCK.size)
             self._base_hash.update(old)
-            new = _with_flags(end.read(_SUPERBLOCK.size), _flags(old))
+            new = end.read(_SUPERBLOCK.size)
+            new = _with_flags(new, _flags(new) | _flags(old) & _DUPLICATES)
             for consume in consumers:
                 consume(new)
             read_once(base, self._base_hash.update, *consumers, size=self.data_end - len(old))

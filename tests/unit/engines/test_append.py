@@ -49,6 +49,18 @@ def test_it_is_the_file_system_of_an_append_in_place(tmp_path: Path, options: tu
     assert appended(tmp_path, base, layer, "beside").read_bytes() == copy.read_bytes()
 
 
+def test_a_flag_that_mksquashfs_no_longer_writes_does_not_come_back(tmp_path: Path) -> None:
+    base, layer = make_base(tmp_path), folder_with(tmp_path / "layer", new=os.urandom(1000))
+    with base.open("r+b") as stream:
+        stream.seek(24)
+        (flags,) = stream.read(1)
+        stream.seek(24)
+        stream.write(bytes([flags | 0x04]))  # SQUASHFS_CHECK, of images of 2009 and before
+    copy = Path(shutil.copy(base, tmp_path / "copy"))
+    append_in_place(layer, copy, None, TIME_LIMIT)
+    assert appended(tmp_path, base, layer, "beside").read_bytes() == copy.read_bytes()
+
+
 def test_again_and_again(tmp_path: Path) -> None:
     """The result of an append is a base for the next one, and every file can be read."""
     base = make_base(tmp_path)

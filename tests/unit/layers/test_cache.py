@@ -125,8 +125,11 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     assert entry.seal() is not None
 
 
+@pytest.mark.parametrize("error", [ValueError, KeyError])
 @pytest.mark.parametrize("damaged", [True, False])
-def test_an_error_on_a_damaged_entry_is_forgotten_once_it_is_made_again(tmp_path: Path, damaged: bool) -> None:
+def test_an_error_on_a_damaged_entry_is_forgotten_once_it_is_made_again(
+    tmp_path: Path, damaged: bool, error: type[Exception]
+) -> None:
     make = Maker()
     entry = Entry(tmp_path, BASES, "key", make)
     entry.ensure()
@@ -135,13 +138,13 @@ def test_an_error_on_a_damaged_entry_is_forgotten_once_it_is_made_again(tmp_path
 
     def consume(content: Path) -> tuple[str, dict[str, str]]:
         if make.calls == 1:
-            raise ValueError("what is read makes no sense")
+            raise error("what is read makes no sense")
         return "made", sha256_files({"a": content / "a", "sub/b": content / "sub" / "b"})
 
     if damaged:
         assert entry.read(consume) == "made"
     else:
-        with pytest.raises(ValueError, match="makes no sense"):
+        with pytest.raises(error, match="makes no sense"):
             entry.read(consume)
     assert make.calls == 1 + damaged
 
