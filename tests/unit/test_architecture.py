@@ -103,6 +103,13 @@ def test_the_top_of_each_side_is_entry_points_and_packages() -> None:
         assert len([path for path in folder.iterdir() if path.name != "__pycache__"]) <= MOST_AT_THE_TOP
 
 
+def test_an_image_gets_programs_and_documents_only() -> None:
+    """Every file below entrypoints/ is in each image, such as what a merge or an editor leaves."""
+    found = {path for path in paths.ENTRYPOINTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    others = [relative(path) for path in found if path.suffix not in (".py", ".json")]
+    assert others == ["run"]
+
+
 def test_the_parent_process_loads_no_framework() -> None:
     sources, waiting, loaded = modules(paths.ENTRYPOINTS.parent, "entrypoints"), ["entrypoints.cli.verbs"], set()
     waiting.append("entrypoints.runs.series")  # which `verbs` imports late, as all that needs jsonschema
