@@ -194,7 +194,7 @@ def recipes_page() -> str:
         *_rows(_recipe_row(load_recipe(name)) for name in recipe_names()),
         "",
         "A platform in parentheses lacks the digest of its base or a lock of its wheels: its recipe renders, but "
-        "builds at the most on a test base.",
+        "builds on a test base at most.",
         "",
         "Next: [Workloads](workloads.md)",
     ]
