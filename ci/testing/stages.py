@@ -75,7 +75,7 @@ class Stage:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What is set for it. Beside other stages two threads of PyTorch wait for each other: a fifth of its time."""
+        """What is set for it. Beside other stages, two threads of PyTorch spend a fifth of their time waiting for each other."""
         return {} if self.python == ".venv" else {"OMP_NUM_THREADS": "1"}
 
     def missing(self) -> str | None:

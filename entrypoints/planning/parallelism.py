@@ -156,7 +156,7 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
     if (framework, device) == ("tensorflow", "ipu"):
         for name, wanted in {"--replicas": options.replicas > 1, "--offload": options.offload}.items():
             if wanted:
-                raise UsageError(f"{name}: of IPUs that is made by PopTorch, and not by TensorFlow here. Leave it out")
+                raise UsageError(f"{name}: on IPUs, only PyTorch has it here, and not TensorFlow. Leave it out")
     if options.replicas > 1 and device != "ipu":
         _require_ranks(options)
     _require_whole(options, framework, device)

@@ -105,6 +105,7 @@ class Entry:
                 try:
                     result, digests = consume(content)
                 except Exception:  # a damaged document may lack any key
+                    status(f"  {self.folder} is compared with its seal, since a step failed")
                     if seal is not None and self._matches(seal):
                         raise
                 else:

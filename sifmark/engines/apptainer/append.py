@@ -66,8 +66,8 @@ class Appended:
 def append(layer: Path, base: Path, end: Path, log: Path | None, time_limit: float) -> Appended:
     """Append a layer's folders to a squashfs without changing it; the new file `end` gets what differs.
 
-    Files that the base has already are not looked for. Raises SifmarkError if the base is no squashfs, or naming
-    command and log.
+    Files that the base has already are not looked for. Raises SifmarkError if the base is no squashfs or mksquashfs
+    fails.
     """
     data_end = _copy_tables(base, end)
     append_in_place(layer, end, log, time_limit)

@@ -227,7 +227,7 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--stages 2", {"framework": "tensorflow", "device": "cpu"}, "only PyTorch cuts models"),
         ("--stages 2 --strategy phased", None, "--stages 2: resnet50 is no row of equal blocks"),
         ("--replicas 2", {"framework": "tensorflow", "device": "ipu"}, "made by PopTorch, and not by TensorFlow"),
-        ("--offload", {"framework": "tensorflow", "device": "ipu"}, "--offload: of IPUs that is made by PopTorch"),
+        ("--offload", {"framework": "tensorflow", "device": "ipu"}, "--offload: on IPUs, only PyTorch has it"),
         ("--io-tiles 64", {"framework": "tensorflow", "device": "ipu"}, "Add --device-iterations 2 or more"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
         ("--micro-batch-size 2", {"framework": "tensorflow", "device": "cpu"}, "TensorFlow computes a batch at once"),
