@@ -75,7 +75,7 @@ class Stage:
 
     @property
     def variables(self) -> dict[str, str]:
-        """What is set for it. Beside other stages, two threads of PyTorch spend a fifth of their time waiting for each other."""
+        """What is set for it. Beside other stages, two threads of PyTorch would wait for each other."""
         return {} if self.python == ".venv" else {"OMP_NUM_THREADS": "1"}
 
     def missing(self) -> str | None:
