@@ -85,10 +85,11 @@ class CpuSession(HostSession, TorchSession):
         """Return the model for inference. A compiled one is frozen if it shares no weights with the trained one.
 
         oneDNN then computes convolutions with what follows them: ResNet-50 is 1.22 times as fast (fp32, batch 2, one
-        thread, PyTorch 2.13). Inductor's cache does not keep such code.
+        thread, PyTorch 2.13). Inductor's cache does not keep such code, so that each evaluation during training would
+        compile it again: none of those is frozen.
         """
         made = super().made_for_inference(graphs)
-        if not self.compiled or not freezable(made, self.model):
+        if not self.compiled or self.trained or not freezable(made, self.model):
             return made
         self.frozen += 1
         return Frozen(made)

@@ -105,11 +105,27 @@ def test_a_model_of_its_own_weights_is_frozen_and_no_other(monkeypatch):
     assert isinstance(session.inference_model(), compiling.Frozen) and session.inference_model().network
     session.train(batch)
     session.infer(batch)
-    assert calls == [True, False, False, True] and session.executed().facts["frozen"] == 2
+    assert calls == [True, False, False, False], "each evaluation during training would compile again"
+    assert session.executed().facts["frozen"] == 1
     lstm = cards.load()["lstm"]
     session = opened(lstm, "default")
     session.infer(session.to_device(loader.synthetic_batch(lstm, 2, seed=1)))
     assert not calls[-1] and session.executed().facts["frozen"] == 0, "training changes these weights in place"
+
+
+@needs_compiler
+@pytest.mark.usefixtures("fresh")
+def test_a_compiled_model_is_evaluated_after_every_update(monkeypatch):
+    """By one captured graph, and not until TorchDynamo gives up compiling again. Code is not generated here."""
+    compile_model = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda model, mode: compile_model(model, backend="eager"))
+    session = opened(CARD, "default")
+    batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
+    for _ in range(4):
+        session.train(batch)
+        losses = [session.evaluate(batch).loss for _ in range(2)]
+        assert losses[0] == losses[1]
+    assert session.executed().facts["graphs"] == 2, "of training, and of evaluation"
 
 
 @needs_compiler
@@ -123,7 +139,7 @@ def test_frozen_models_compute_the_same_after_an_update():
         assert session.infer(batch).output() == pytest.approx(expected, rel=1e-4, abs=1e-5)
         reference.train(batch)
         session.model.load_state_dict(reference.model.state_dict())
-        session.cached_inference_model = None  # as after training
+        session.inference.forget()  # as training does
     assert session.executed().facts["frozen"] == 2
 
 

@@ -167,7 +167,7 @@ class TorchSession:
 
         Networks are shared by the threads of requests, which therefore always mask it.
         """
-        for model in filter(None, (self.model, self.inference.plain, self.inference.recorded)):
+        for model in (self.model, self.inference.plain, self.inference.recorded):  # compiled ones have no truth value
             network: Any = getattr(model, "network", None)
             if hasattr(network, "padded"):
                 network.padded = batch is None or batch.padding != 0
