@@ -140,7 +140,9 @@ class LossScale(tf.Module):
     def __init__(self, first: float) -> None:
         super().__init__()
         self.factor = tf.Variable(first, trainable=False)
-        self.done = tf.Variable(0, trainable=False)  # updates since the factor changed
+        # Updates since the factor changed, in 64 bits: GPUs have no variables of int32, and a program that XLA compiled
+        # for one cannot reach the host's (tensorflow/core/kernels/resource_variable_ops.cc).
+        self.done = tf.Variable(0, dtype=tf.int64, trainable=False)
 
     def unscaled(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Return gradients of the loss itself."""
@@ -154,7 +156,7 @@ class LossScale(tf.Module):
             optimizer()
             last = tf.equal(self.done, PATIENCE - 1)
             self.factor.assign(tf.where(last, 2 * self.factor, self.factor))
-            self.done.assign(tf.where(last, 0, self.done + 1))
+            self.done.assign(tf.where(last, tf.zeros_like(self.done), self.done + 1))
             return tf.constant(0)
 
         def skipped() -> tf.Tensor:

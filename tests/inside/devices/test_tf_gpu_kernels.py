@@ -243,6 +243,7 @@ def test_of_several_updates_in_a_call_the_skipped_ones_are_not_counted():
 
 def test_the_scale_rises_after_many_updates_without_an_overflow():
     scale, done = LossScale(4.0), ["began"]
+    assert tf.int32 not in {variable.dtype for variable in scale.variables}, "a GPU has no such variables"
     scale.done.assign(PATIENCE - 2)
     for gradient in (1.0, 1.0, 1.0, float("nan"), 1.0):
         skipped = scale.update(lambda: done.append("updated"), [tf.constant([gradient, 8.0])])
