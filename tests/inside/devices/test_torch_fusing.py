@@ -158,7 +158,10 @@ def test_a_call_is_timed_by_its_fastest():
     assert len(runtime.of("event awaited")) == 1
 
 
-@pytest.mark.parametrize("compiled", [None, "default"])
+needs_compiler = pytest.mark.skipif(not hasattr(torch, "compile"), reason="this PyTorch compiles nothing")
+
+
+@pytest.mark.parametrize("compiled", [None, pytest.param("default", marks=needs_compiler)])
 def test_an_eager_session_fuses_after_every_update_and_tries_once(monkeypatch, compiled):
     card, library = small("resnet50"), Library(monkeypatch)
     sessions: list[Any] = [cpu.open_session(build.model(card, 1), rule_of(card.problem, 4), "fp32") for _ in range(2)]
