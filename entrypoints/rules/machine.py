@@ -103,7 +103,7 @@ def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
             yield "accelerator.identifier: no vendor's library names a cpu"
     elif kind == "ipu" and (device.get("vendor"), device["granularity"]) != ("Graphcore", "package"):
         yield "accelerator: an ipu is a package of Graphcore"
-    elif kind in ("cuda", "xpu", "hpu") and str(software["framework_version"]).endswith("+cpu"):
+    elif kind in ("cuda", "xpu") and str(software["framework_version"]).endswith("+cpu"):
         yield f"accelerator.kind: {kind} with {software['framework_version']}, which is for CPUs"
 
 

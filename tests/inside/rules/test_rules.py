@@ -318,7 +318,6 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("requests", "metrics.latency_compute_mean.value", 0.001, "latencies-follow-from-the-requests"),
     ("requests", "configuration.concurrency", 1, "clients-wait-for-their-answers"),
     # Energy.
-    ("training", "power", {"reason": "nothing was metered"}, "energy-has-a-meter"),
     ("training", "configuration.meter", "none", "energy-has-a-meter"),
     ("training", "configuration.meter", "nvml", "energy-has-a-meter"),
     ("training", "power.source", "nvml", "energy-has-a-meter"),
@@ -788,6 +787,19 @@ def test_a_meter_has_a_source_a_scope_and_a_method(genuine, meter, device, sourc
     }.items():
         document = put(document, path, value)
     assert ("energy-has-a-meter" not in codes(document)) is fits
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("cuda", True), ("hpu", False)])
+def test_a_build_of_pytorch_for_cpus_has_no_gpus(genuine, kind, refused):
+    """Intel's bridge for Gaudi takes such builds."""
+    document = put(put(genuine["cpu"], "accelerator.kind", kind), "configuration.device", kind)
+    assert any("2.6.0+cpu, which is for CPUs" in text for text in violations(document)) is refused
+
+
+def test_without_a_meter_there_is_no_energy(genuine):
+    """A busy machine may give the double's own run too few readings for one."""
+    document = put(genuine["training"], "power", {"reason": "nothing was metered"})
+    assert "energy-has-a-meter" in codes(put(document, "metrics.energy", {"value": 5.0, "unit": "J"}))
 
 
 def test_chains_mix_as_far_as_they_are_drawn(genuine):
