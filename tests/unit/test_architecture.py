@@ -105,8 +105,8 @@ def test_the_top_of_each_side_is_entry_points_and_packages() -> None:
 
 def test_an_image_gets_programs_and_documents_only() -> None:
     """Every file below entrypoints/ is in each image, such as what a merge or an editor leaves."""
-    found = {path for path in paths.ENTRYPOINTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
-    others = [relative(path) for path in found if path.suffix not in (".py", ".json")]
+    files = {path for path in paths.ENTRYPOINTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+    others = [relative(path) for path in files if path.suffix not in (".py", ".json")]
     assert others == ["run"]
 
 
