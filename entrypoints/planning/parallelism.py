@@ -184,8 +184,8 @@ def _require_ipu(options: Options, framework: str, device: str) -> None:
         raise UsageError(f"--io-tiles {options.io_tiles}: PopTorch takes an even number from 32 to 192")
     if framework == "tensorflow" and (options.device_iterations or 1) == 1:
         raise UsageError(
-            "--io-tiles: in TensorFlow a batch is sent while another one of its call is computed. Add "
-            "--device-iterations 2 or more, or leave it out"
+            "--io-tiles: in TensorFlow a batch is sent while another one of the same call is trained on. Add "
+            "--device-iterations 2 or more for training, or leave it out"
         )
     if options.stages > 1 and options.strategy in (None, PIPELINED):
         raise UsageError("--io-tiles: PopTorch has none in a pipeline. Leave it out, or take --strategy sharded")
