@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -38,5 +39,6 @@ def test_nothing_moves_where_nothing_is_named():
 
 def test_a_process_moves_them_before_it_imports_a_framework(monkeypatch):
     monkeypatch.setenv("HABANA_LOGS", "/proc/absent")
-    child.place_files(SimpleNamespace(device="cpu", compile=None))
+    configuration: Any = SimpleNamespace(device="cpu", compile=None)
+    child.place_files(configuration)
     assert os.environ["HABANA_LOGS"] == f"/tmp/habana_logs-{os.getuid()}"
