@@ -156,10 +156,12 @@ def memory(documents: Documents) -> tuple[str, str]:
 
 
 def limit(documents: Documents) -> tuple[str, str]:
-    """Say what a run has kept that its time limit stopped."""
+    """Say what a run has kept that its time limit stopped: it cannot keep a step that did not end before."""
     status, steps = documents[0]["status"], documents[0]["steps"]["count"]
-    held = status["state"] == "time_limit" and steps > 0
-    return (HELD if held else FAILED), f"it ended as {status['state']} with {steps} steps"
+    state = FAILED
+    if status["state"] == "time_limit":
+        state = HELD if steps > 0 else NOT_PROVABLE
+    return state, f"it ended as {status['state']} with {steps} steps"
 
 
 def _failure(documents: Documents) -> tuple[str, str] | None:

@@ -226,7 +226,7 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--stages 2", None, "--stages 2: resnet50 is no row of equal blocks"),
         ("--stages 2", {"framework": "tensorflow", "device": "cpu"}, "only PyTorch cuts models"),
         ("--stages 2 --strategy phased", None, "--stages 2: resnet50 is no row of equal blocks"),
-        ("--replicas 2", {"framework": "tensorflow", "device": "ipu"}, "made by PopTorch, and not by TensorFlow"),
+        ("--replicas 2", {"framework": "tensorflow", "device": "ipu"}, "only PyTorch has it here"),
         ("--offload", {"framework": "tensorflow", "device": "ipu"}, "--offload: on IPUs, only PyTorch has it"),
         ("--io-tiles 64", {"framework": "tensorflow", "device": "ipu"}, "Add --device-iterations 2 or more"),
         ("--task inference --micro-batch-size 2", None, "accumulates no gradients"),
@@ -387,7 +387,7 @@ def test_tensorflow_computes_the_usual_micro_batch_of_ipus_at_once():
     configuration = resolve(parse(["resnet50"]), CARD, {**IPU, "framework": "tensorflow"})
     assert (configuration.batch_size, configuration.gradient_accumulation, configuration.precision) == (20, 1, "fp32")
     assert (configuration.memory_proportion, configuration.device_iterations) == ([0.16], 1)
-    with pytest.raises(UsageError, match="by PopTorch"):
+    with pytest.raises(UsageError, match="only PyTorch has it here"):
         resolve(parse(["resnet50", "--replicas", "2"]), CARD, {**IPU, "framework": "tensorflow"})
 
 

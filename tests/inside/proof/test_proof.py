@@ -133,7 +133,7 @@ TRIED = [{"batch_size": 1, "state": "completed"}, {"batch_size": 2, "state": "ou
         (judges.memory, FAILED, [changed(search=None)]),
         (judges.limit, FAILED, [changed()]),
         (judges.limit, HELD, [changed(status__state="time_limit")]),
-        (judges.limit, FAILED, [changed(status__state="time_limit", steps__count=0)]),
+        (judges.limit, NOT_PROVABLE, [changed(status__state="time_limit", steps__count=0)]),
     ],
 )
 def test_what_a_judge_says(question, state, documents):
