@@ -32,7 +32,7 @@ def bounds(card: Card, resolved: Configuration) -> list[dict[str, Any]]:
 
 
 def devices(text: str) -> list[str]:
-    """Return the name in the table of peaks that a text is, in whatever case, or else those that contain it."""
+    """Return the name in the table of peaks that equals a text, in any case, or else those that contain it."""
     names = dict.fromkeys(name for entry in peaks.table() for name in entry["names"])
     exact = [name for name in names if name.lower() == text.lower()]
     return exact or [name for name in names if text.lower() in name.lower()]
