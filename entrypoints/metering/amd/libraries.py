@@ -168,7 +168,7 @@ def answer(ask: Callable[[], Any], otherwise: Any) -> Any:
 
 
 def number_or_none(number: Any) -> Any:
-    """Return a number; None for what stands for none."""
+    """Return a number; None for the numbers by which the library says that it has none."""
     return None if number in (NOT_THERE, NOT_THERE_RAW) else number
 
 
