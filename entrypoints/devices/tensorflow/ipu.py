@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.session import (
+    PREFETCHED,
     Batch,
     BatchPartition,
     DeviceConditions,
@@ -40,7 +41,6 @@ PRECISIONS = ("fp32",)  # as for TensorFlow's networks on every device
 MODEL = "--use_ipu_model"  # as in the tests without hardware of https://github.com/graphcore/examples
 CACHE = "--executable_cache_path"
 SHORT = "memory_allocation"  # in Poplar's error for a model that is too large
-PREFETCHED = 3  # batches of a call that wait on the host, as in PopTorch's sessions here
 
 
 def on_ipu_model() -> bool:

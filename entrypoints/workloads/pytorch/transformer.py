@@ -44,7 +44,7 @@ class KVCache:
         """Append keys and values (N, heads, T, size) of the next positions; return those of all positions so far."""
         if not self.filled:
             samples, heads, _, size = key.shape
-            # Not empty: a mask hides what is there, but leaves NaN as it is.
+            # Not empty: a mask hides what is there, but not NaN.
             self.kept = key.new_zeros(2, samples, heads, self.room, size)
         begin, self.filled = self.filled, self.filled + key.shape[2]
         self.kept[0, :, :, begin : self.filled] = key

@@ -7,11 +7,10 @@ from typing import Any
 import poptorch
 import torch
 
-from entrypoints.contract.session import BatchPartition
+from entrypoints.contract.session import PREFETCHED, BatchPartition
 from entrypoints.devices.pytorch.strategies import ipu_stages
 from entrypoints.workloads.pytorch.build import Objective, tied_head
 
-PREFETCHED = 3  # batches that wait on the host, as in Graphcore's networks for images
 RECOMPUTE_ALL = 4  # popart.RecomputationType.RecomputeAll: everything but what is marked as kept
 # Patterns of PopART for a head with the weights of the embedding, as in Graphcore's GPT-2: one layout, one gradient.
 TIED = {"TiedGather": True, "TiedGatherAccumulate": True}

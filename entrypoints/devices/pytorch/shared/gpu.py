@@ -9,7 +9,16 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from entrypoints.contract.choices import WITH_GRAPHS
-from entrypoints.contract.session import Answer, Batch, BatchPartition, DeviceConditions, DeviceFacts, Rule, Usage
+from entrypoints.contract.session import (
+    FIRST_SCALE,
+    Answer,
+    Batch,
+    BatchPartition,
+    DeviceConditions,
+    DeviceFacts,
+    Rule,
+    Usage,
+)
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared import rocm
 from entrypoints.devices.pytorch.shared.compiling import planned, require_torch_compile
@@ -23,9 +32,6 @@ from entrypoints.workloads.pytorch.build import Objective
 ReadConditions = Callable[[], Mapping[str, Any]]  # returns values by names of session.DEVICE_CONDITIONS
 # Earlier fused optimizers scale twice or apply non-finite gradients: github.com/pytorch/pytorch, 94060 and 95847.
 FUSED_SCALING = (2, 1)
-# Of losses in fp16. PyTorch's own start, 2^16, overflows in the first updates of lstm and resnet50 on an H200, which
-# are skipped then: the timed steps would have less to do than their number says.
-FIRST_SCALE = 2.0**10
 NO_WINDOW = "the timed window did not begin"
 UNCOUNTED = "PyTorch does not count transfers"
 

@@ -124,7 +124,7 @@ class TorchSession:
         return normalised(self.sent(batch), LAYOUT.format)
 
     def sent(self, batch: Batch) -> Batch:
-        """Return the batch on the hardware as it is; targets that are the inputs are sent once."""
+        """Return the unchanged batch on the hardware; targets that are the inputs are sent once."""
         inputs = self.tensors_to_device(batch.inputs)
         targets = inputs if batch.targets is batch.inputs else self.tensors_to_device(batch.targets)
         return batch._replace(inputs=inputs, targets=targets)

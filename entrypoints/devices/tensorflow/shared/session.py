@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.session import (
+    FIRST_SCALE,
     Answer,
     Batch,
     BatchPartition,
@@ -29,8 +30,6 @@ from entrypoints.devices.tensorflow.strategies.group import Group
 from entrypoints.workloads.tensorflow.build import HalfWeights, Objective, Tensors, dropped_fractions, units, weights
 from entrypoints.workloads.tensorflow.optimizers import LossScale, optimizer
 from entrypoints.workloads.tensorflow.samplers import chain_sample, sampler
-
-FIRST_SCALE = 2.0**10  # of losses in fp16, as in PyTorch's sessions here
 
 
 def execution(compiled: bool) -> str:
