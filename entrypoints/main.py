@@ -7,19 +7,26 @@ import sys
 
 LARGEST_ORDINARY_EXIT = 128  # those above are of signals
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+SITE = f"{ROOT}-site"
 
 
-def arrange_path() -> None:
-    """Put this package first and the packages we add last, and drop the user's current folder.
+def arrange_path(worker: bool) -> None:
+    """Put this package first, and drop the user's current folder and home.
+
+    The packages we add come before those of the base in the parent, which imports no other ones: a jsonschema of ours
+    does not work with an older attrs of the base. They come last in the worker, where the vendor's framework is to find
+    what its vendor tested it with.
 
     A relative or empty entry of PYTHONPATH means the current folder, where any file called `torch.py` would be
-    imported; absolute entries stay, since vendor images find their own SDK through them.
+    imported; a home folder is the host's, and Gaudi's base names that of root. Other absolute entries stay, since
+    vendor images find their own SDK through them.
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    relative = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}
-    site = f"{ROOT}-site"
-    kept = [entry for entry in sys.path[1:] if entry and entry not in relative]
-    sys.path[:] = [ROOT, *kept, *([site] if os.path.isdir(site) else [])]
+    dropped = {os.path.abspath(entry) for entry in entries if not os.path.isabs(entry)}
+    dropped.update(home for home in (os.environ.get("HOME"), "/root") if home)
+    kept = [entry for entry in sys.path[1:] if entry and entry.rstrip("/") not in dropped]
+    ours = [SITE] if os.path.isdir(SITE) else []
+    sys.path[:] = [ROOT, *kept, *ours] if worker else [ROOT, *ours, *kept]
 
 
 def open_standard_streams() -> None:
@@ -44,8 +51,9 @@ def _is_open(number: int) -> bool:
 
 if __name__ == "__main__":
     open_standard_streams()
-    arrange_path()
-    if sys.argv[1:2] == ["--child"]:
+    child = sys.argv[1:2] == ["--child"]
+    arrange_path(worker=child)
+    if child:
         from entrypoints.worker.child import main
     else:
         from entrypoints.cli.command import main

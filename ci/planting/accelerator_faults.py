@@ -19,6 +19,10 @@ def _plain(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
     return Fault(name, f"entrypoints{side}", symbol, was, becomes, tests, "py38")
 
 
+def _software(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return _plain(name, symbol, was, becomes, "tests/inside/system/test_gpu_software.py", side="/system")
+
+
 def _torch(name: str, symbol: str, was: str, becomes: str, *tests: str, side: str = "") -> Fault:
     return Fault(name, f"entrypoints{side}", symbol, was, becomes, tests, "torch_new")
 
@@ -101,7 +105,14 @@ CONFIGURATIONS = (
         side="/planning",
     ),
     _plain("each trial of a search compiles", "_obstacle", "options.find_max_batch", "False", DEFAULTS),
-    _plain("Triton needs no compiler", "missing_compiler", "not any(map(shutil.which, COMPILERS))", "False", DEFAULTS),
+    _software("Triton needs no compiler", "fault_of_compiler", "compiler is None", "False"),
+    _software("Triton needs no headers", "fault_of_compiler", 'not Path(include, "Python.h").is_file()', "False"),
+    _software("a compiler that fails compiles", "fault_of_compiler", "done.returncode == 0", "True"),
+    _software("Triton looks for the driver itself", "for_worker", "if driver is not None", "if False"),
+    _software("an older driver library is a newer one", "newer_driver", "> _major(host)", ">= _major(host)"),
+    _software("a driver library need not start", "_starts", ".returncode == 0", ".returncode != 999"),
+    _software("a driver starts whatever it answers", "_starts", "command = [sys.executable", "command = ['true'"),
+    _software("the driver library is the kernel's", "driver_library", "names if", "() if"),
     _plain("a usual micro-batch fills any pipeline", "partition", "batch_size >= filling * step", "True", DEFAULTS),
     _torch(
         *("a model without graphs records them", "compile_model", "with_graphs if graphs else without", "with_graphs"),

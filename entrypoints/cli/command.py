@@ -16,6 +16,9 @@ from entrypoints.system.console import aligned, status
 def main(argv: Sequence[str]) -> int:
     """Execute the command line and return the exit code."""
     try:
+        wrong = image.other_python()
+        if wrong:
+            raise UsageError(wrong)
         options = arguments.parse(argv)
         return _verb(options.verb)(options)
     except UsageError as error:

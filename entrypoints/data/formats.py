@@ -37,25 +37,29 @@ def formats_of(problem: Mapping[str, Any]) -> list[str]:
     return [name for name in (FOLDER, *FORMATS) if problem["input"]["kind"] in KINDS.get(name, PICTURES)]
 
 
-def open_for(card: Card, path: Path, task: str, framework: str, option: str = "--data") -> tuple[str, Source]:
+def open_for(
+    card: Card, path: Path, task: str, framework: str, option: str = "--data", checked: bool = False
+) -> tuple[str, Source]:
     """Return format and source as `open_source` does, ready for a card. Raises UsageError also if they do not match."""
     kind, fitting = card.problem["input"]["kind"], formats_of(card.problem)
     if not fitting:
         raise UsageError(f"{option} {path}: no files are read of {kind}, which {card.name} takes. Leave it out")
-    name, source = open_source(path, task, framework, fitting)
+    name, source = open_source(path, task, framework, fitting, checked)
     source.suit(card, f"{option} {path}")
     return name, source
 
 
-def open_source(path: Path, task: str, framework: str, fitting: Sequence[str] | None = None) -> tuple[str, Source]:
-    """Return the format of the data at `path`, and its source.
+def open_source(
+    path: Path, task: str, framework: str, fitting: Sequence[str] | None = None, checked: bool = False
+) -> tuple[str, Source]:
+    """Return the format of the data at `path`, and its source. `checked`: by another process, which has read it before.
 
     Raises UsageError if there is nothing, if it is unclear what is meant, if the format is not one of `fitting`, and if
     the framework does not read it.
     """
     if not path.exists():
         raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}.{binding_hint(path)}")
-    described = manifest.read(path) if path.is_dir() else None
+    described = manifest.read(path, checked) if path.is_dir() else None
     files_by_format = {
         name: files for name, files in ((name, module.find(path)) for name, module in FORMATS.items()) if files
     }

@@ -23,15 +23,17 @@ class Manifest(NamedTuple):
     classes: tuple[str, ...]
 
 
-def read(folder: Path) -> Manifest | None:
+def read(folder: Path, checked: bool = False) -> Manifest | None:
     """Return the manifest of a folder; None if it has none, or one of another program.
+
+    One that was `checked` is not compared with its schema: in the worker our jsonschema may not fit what the base has.
 
     Raises UsageError if its version or form is unknown here, or if it does not match the files beside it.
     """
     path = folder / NAME
     if not path.is_file():
         return None
-    document = _document(path)
+    document = _document(path, checked)
     if document is None:
         return None
     for file in document["files"]:
@@ -40,9 +42,7 @@ def read(folder: Path) -> Manifest | None:
     return Manifest(document["format"], files, tuple(document["classes"] or ()))
 
 
-def _document(path: Path) -> dict[str, Any] | None:
-    import jsonschema  # late: data without a manifest does not need it
-
+def _document(path: Path, checked: bool) -> dict[str, Any] | None:
     try:
         document = json.loads(path.read_text("utf-8"))
     except OSError as error:
@@ -57,12 +57,19 @@ def _document(path: Path) -> dict[str, Any] | None:
             f"--data {path}: schema_version {version[:20]!r}, this image reads {VERSION}. "
             "Take a newer image, or remove the manifest: then the files are counted again"
         )
+    if not checked:
+        _require_form(path, document)
+    return document
+
+
+def _require_form(path: Path, document: Any) -> None:
+    """Raise UsageError if the document is not as its schema says."""
+    import jsonschema  # late: data without a manifest does not need it
+
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
     wrong = jsonschema.exceptions.best_match(checker.iter_errors(document))
     if wrong is not None:
         raise UsageError(f"--data {path}: {wrong.json_path}: {wrong.message[:200]}. {REMEDY}")
-    checked: dict[str, Any] = document
-    return checked
 
 
 def _require(file: Path, size: int) -> None:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import shutil
 from typing import Any, Mapping, NamedTuple, TypedDict
 
 from entrypoints.contract.choices import FSDP, ZERO
 from entrypoints.metering import present_device
 from entrypoints.metering.present_device import PresentDevice
 from entrypoints.planning.arguments import Options
+from entrypoints.system.gpu_software import VOLTA, obstacle_to_triton
 
 MIB_OF_GIB = 1024
-# CUDA's compute capabilities: the first with fast fp16, for which Triton compiles, and the first with bf16 and tf32.
-VOLTA, AMPERE = (7, 0), (8, 0)
+AMPERE = (8, 0)  # compute capability of CUDA: the first with bf16 and tf32; VOLTA has fast fp16
 # What takes the place of a precision, by the capability that it needs.
 INSTEAD = {"bf16": (AMPERE, "fp16"), "tf32": (AMPERE, "fp32"), "fp16": (VOLTA, "fp32")}
 OF_TENSORFLOW = {"bf16": "tf32", "fp16": "tf32"}  # in which half precision is a choice of who asks for it
-COMPILERS = ("cc", "gcc", "clang")  # one of which Triton calls
 DEVICES_WITH_DEFAULTS = ("cuda", "xpu")
 
 
@@ -88,21 +84,5 @@ def _obstacle(framework: str, options: Options, device: PresentDevice) -> str | 
         (options.stages > 1, "parts of a model are not compiled"),
         (options.strategy in (FSDP, *ZERO[1:]), f"--strategy {options.strategy} is not compiled"),
         (options.activation_checkpointing, "a compiler decides itself what is computed again"),
-        ((device.capability or VOLTA) < VOLTA, f"Triton does not compile for {device.name}"),
     )
-    return next((why for holds, why in asked if holds), None) or missing_compiler()
-
-
-def missing_compiler() -> str | None:
-    """Return what PyTorch would need to compile, and is not here. Nothing is imported."""
-    try:
-        release = importlib.metadata.version("torch").split(".")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return "PyTorch is not here"
-    if int(release) < 2:
-        return f"PyTorch {release} compiles nothing"
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not here"
-    if not any(map(shutil.which, COMPILERS)):
-        return f"Triton needs a C compiler, and there is no {', '.join(COMPILERS)}"
-    return None
+    return next((why for holds, why in asked if holds), None) or obstacle_to_triton(device.capability)

@@ -19,7 +19,7 @@ from entrypoints.contract.messages import Ended, Failed, Message, Rendezvous
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending
 from entrypoints.runs.protocol import LONGEST_LINE, Protocol
-from entrypoints.system import allocator, host
+from entrypoints.system import allocator, gpu_software, host
 from entrypoints.system.facts import fact
 
 MAIN = Path(__file__).resolve().parent.parent / "main.py"
@@ -77,7 +77,7 @@ class Child:
         self.open, self.full = True, False  # whether more may arrive, and whether more has arrived than was read
         self.rest = TICK if widen_pipe(self.stream) else 0.0
         try:
-            self.process = _start(descriptor)
+            self.process = _start(descriptor, configuration.device)
         except OSError:
             os.close(self.stream)
             raise
@@ -239,16 +239,17 @@ def widen_pipe(stream: int) -> bool:
         return False
 
 
-def _start(descriptor: int) -> subprocess.Popen[bytes]:
-    """Start a child in a new session, so that a terminal's Ctrl-C reaches only the parent.
+def _start(descriptor: int, device: str) -> subprocess.Popen[bytes]:
+    """Start a child that uses a kind of device, in a new session, so that a terminal's Ctrl-C reaches only the parent.
 
     Its output goes to standard error: standard output belongs to the document.
     """
+    environment = gpu_software.for_worker(os.environ) if device == "cuda" else os.environ
     return subprocess.Popen(
         [sys.executable, "-s", "-B", str(MAIN), "--child", str(descriptor), str(os.getpid())],
         stdin=subprocess.PIPE,
         stdout=sys.stderr.fileno(),
-        env=allocator.with_tunables(os.environ),
+        env=allocator.with_tunables(environment),
         pass_fds=[descriptor],
         start_new_session=True,
     )

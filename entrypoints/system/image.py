@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import Any, Callable, Mapping
+import sys
+from typing import Any, Callable, Mapping, Sequence
 
 _ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
+SITE = f"{os.path.dirname(_ENTRYPOINTS)}-site"  # packages that we add
 OUTSIDE = ("pytorch", "cpu")  # framework and device of a checkout
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
 RECORD_VARIABLE = "SIFMARK_IMAGE"  # what `sifmark run` knows of the image before it starts, as JSON
@@ -25,6 +27,18 @@ def read() -> Mapping[str, Any] | None:
     with open(PATH, encoding="utf-8") as stream:
         image: Mapping[str, Any] = json.load(stream)
     return image
+
+
+def other_python(version: Sequence[int] = sys.version_info) -> str | None:
+    """Return why this is not the Python that the image was built for, whose packages would not load; None if it is."""
+    built = read()
+    running = "{}.{}".format(*version)
+    if built is None or built["python"] == running:
+        return None
+    return (
+        f"this image is built for Python {built['python']}, and {sys.executable} is {running}: its base has another "
+        f"one than recipes/{built['recipe']}.toml says. Correct base.python and base.interpreter, and build again"
+    )
 
 
 def target(image: Mapping[str, Any] | None) -> tuple[str, str]:

@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
-from entrypoints.contract.choices import MeasuredPeak
+from entrypoints.contract.choices import ZERO, MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped
 from entrypoints.contract.points import HOST_DEVICE, MICROBENCHMARK, operation_of
@@ -27,7 +27,7 @@ from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
 from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
-from entrypoints.system import caches, host, logs, memory, placement
+from entrypoints.system import caches, host, image, logs, memory, placement
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate, point_loop
 from entrypoints.worker.generation import Generation
@@ -226,7 +226,13 @@ def place_files(configuration: Configuration) -> None:
 
 
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
-    """Return the device's module and the framework's `build` and `loader`."""
+    """Return the device's module and the framework's `build` and `loader`.
+
+    ZeRO is computed by our DeepSpeed, which does not work with older helpers of the base: then all of ours come first.
+    """
+    if configuration.strategy in ZERO and image.SITE in sys.path:
+        sys.path.remove(image.SITE)
+        sys.path.insert(1, image.SITE)
     framework = f"entrypoints.workloads.{configuration.framework}"
     names = (
         f"entrypoints.devices.{configuration.framework}.{configuration.device}",
@@ -245,7 +251,7 @@ def open_evaluation(
     if configuration.goal is None or path is None:
         return None
     task = "inference" if configuration.evaluation_path else "training"  # selects one of the sets in the folder
-    _, source = formats.open_for(card, Path(path), task, configuration.framework)
+    _, source = formats.open_for(card, Path(path), task, configuration.framework, checked=True)
     for name in source.lost if configuration.evaluation_path else ():  # otherwise reported with the training data
         send(Skipped(name))
     size = min(configuration.batch_size // place.world, source.samples)
@@ -350,7 +356,8 @@ def open_inputs(
             return loader.synthetic_requests(card, size, seed)
         batch = loader.synthetic_batch(card, size * place.world, seed)
         return iter([batch if place.world == 1 else loader.slice_of(batch, place.rank * size, size)])
-    _, source = formats.open_for(card, Path(configuration.data_path), configuration.task, configuration.framework)
+    what = Path(configuration.data_path), configuration.task, configuration.framework
+    _, source = formats.open_for(card, *what, checked=True)
     workers = configuration.data_workers
     send(Data(source.samples, source.classes, source.part, workers))
     for name in source.lost:

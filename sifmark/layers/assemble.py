@@ -18,6 +18,7 @@ from sifmark.layers.wheels import fetch_wheels, unpack
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.plan import Plan
+from sifmark.recipes.recipe import Recipe
 from sifmark.recipes.shipped import shipped_files
 
 _TESTS = {"test", "tests"}  # folders in packages that no workload imports, so they are not compiled
@@ -39,7 +40,7 @@ def code_layer(plan: Plan, folder: Path, settings: Settings) -> None:
         target = code / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, target)
-    (code / "entrypoints" / "run").rename(code / "run")
+    _write_run(code, plan.recipe)
     write_json(code / "image.json", plan.self_description())
     for workload in workloads_of(plan.recipe.name):
         _write_app(folder / render.APPS / "apps" / workload / "scif")
@@ -86,6 +87,22 @@ def _require_site(plan: Plan, settings: Settings, log: Path | None, content: Pat
                 expected = Path(folder) / name
                 if not expected.is_file() or sha256_file(expected) != digests[name]:
                     raise altered(content / name, "is not what its source compiles to")
+
+
+def _write_run(code: Path, recipe: Recipe) -> None:
+    """Write the program that starts an image, with the base's Python by its path.
+
+    A shell that finds a `python3` which it may not execute silently takes the next one on the PATH. Where Apptainer
+    binds NVIDIA's driver there are links to it, for Triton (entrypoints/system/gpu_software.py).
+    """
+    (code / "entrypoints" / "run").rename(code / "run")
+    if recipe.base.interpreter:
+        text = (code / "run").read_text()
+        (code / "run").write_text(text.replace("exec python3 ", f"exec {recipe.base.interpreter} "))
+    if recipe.access and "--nv" in recipe.access.apptainer:
+        (code / "lib").mkdir()
+        for name in ("libcuda.so", "libcuda.so.1"):
+            (code / "lib" / name).symlink_to("/.singularity.d/libs/libcuda.so.1")
 
 
 def _write_app(folder: Path) -> None:

@@ -8,6 +8,7 @@ FRAMEWORK = f"{LABEL}.framework"
 FRAMEWORK_VERSION = f"{LABEL}.framework-version"
 DEVICE = f"{LABEL}.device"
 PYTHON = f"{LABEL}.python"
+INTERPRETER = f"{LABEL}.interpreter"
 PLATFORM = f"{LABEL}.platform"
 WORKLOADS = f"{LABEL}.workloads"
 

@@ -115,6 +115,7 @@ class Plan:
             "framework": self.recipe.framework,
             "device": self.recipe.device,
             "platform": self.platform,
+            "python": self.base.python,
             "version": __version__,
             "build_key": self.build_key,
             "base": {"reference": self.recipe.base.reference, "digest": self.base.digest},
@@ -136,6 +137,7 @@ class Plan:
             labels.FRAMEWORK: recipe.framework,
             labels.DEVICE: recipe.device,
             labels.PYTHON: self.base.python,
+            **_base_labels(recipe),
             **_host_labels(recipe),
             labels.PLATFORM: self.platform,
             labels.WORKLOADS: ",".join(workloads_of(recipe.name)),
@@ -160,6 +162,12 @@ def make_plan(recipe: str, settings: Settings) -> Plan:
     return Plan(loaded, platform, base, settings.compression)
 
 
+def _base_labels(recipe: Recipe) -> dict[str, str]:
+    """Return the labels of what a recipe may say of its base."""
+    said = {labels.INTERPRETER: recipe.base.interpreter, labels.FRAMEWORK_VERSION: recipe.base.framework_version}
+    return {label: value for label, value in said.items() if value}
+
+
 def _host_labels(recipe: Recipe) -> dict[str, str]:
     """Return the labels that say what a run needs of its host; a CPU needs nothing."""
     needs = {}
@@ -171,8 +179,6 @@ def _host_labels(recipe: Recipe) -> dict[str, str]:
         needs[labels.RUN_FLAGS] = " ".join(recipe.access.apptainer)
     if recipe.access and recipe.access.docker:
         needs[labels.DOCKER_FLAGS] = " ".join(recipe.access.docker)
-    if recipe.base.framework_version:
-        needs[labels.FRAMEWORK_VERSION] = recipe.base.framework_version
     return needs
 
 

@@ -37,6 +37,7 @@ class Base:
     image: str  # registry/repository, without tag
     tag: str
     python: str  # minor version, such as 3.11
+    interpreter: str | None  # its absolute path; None for the first `python3` on the base's PATH
     framework_version: str | None  # or how it begins; None where we add the framework as a wheel
     licence: str
     redistributable: bool
@@ -146,6 +147,7 @@ def _base(table: Mapping[str, Any]) -> Base:
         image=table["image"],
         tag=table["tag"],
         python=table["python"],
+        interpreter=table.get("interpreter"),
         framework_version=table.get("framework_version"),
         licence=table["licence"],
         redistributable=table["redistributable"],

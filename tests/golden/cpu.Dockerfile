@@ -20,6 +20,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cpu" \
     org.sifmark.framework="pytorch" \
+    org.sifmark.interpreter="/usr/local/bin/python3" \
     org.sifmark.lock="sha256:5ac4e3270e47d9c24313e99ae7bd0cf4930692469e3171acc00568e647a4e7cc" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.11" \

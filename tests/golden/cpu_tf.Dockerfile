@@ -20,6 +20,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.compression="<as chosen>" \
     org.sifmark.device="cpu" \
     org.sifmark.framework="tensorflow" \
+    org.sifmark.interpreter="/usr/local/bin/python3" \
     org.sifmark.lock="sha256:c092e06713e0b0ada376517946b37e866fee87f5bd5da8797361b68c269bd9da" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.11" \

@@ -2,7 +2,8 @@
 FROM nvcr.io/nvidia/pytorch@sha256:6e8ccc607fc2a51e3741667b86316a0889418ba8b78ed0ba96e8d282b648a7a6
 COPY site /
 COPY code /
-ENV PYTHONNOUSERSITE="1"
+ENV PYTHONNOUSERSITE="1" \
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE="0"
 LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:6e8ccc607fc2a51e3741667b86316a0889418ba8b78ed0ba96e8d282b648a7a6" \
     org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:26.09-py3" \
@@ -22,6 +23,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.driver="NVIDIA 580" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.14" \
+    org.sifmark.interpreter="/usr/bin/python3" \
     org.sifmark.lock="sha256:a5dcf27b6d3dcee745931c3ba6812de84d7e4d62851ec6e73a5957b3a6c10083" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \

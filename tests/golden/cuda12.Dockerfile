@@ -2,7 +2,8 @@
 FROM nvcr.io/nvidia/pytorch@sha256:60cc7c9cf24b423c28f621287779ebe5e52cd39cfd284df04983df52566c1e39
 COPY site /
 COPY code /
-ENV PYTHONNOUSERSITE="1"
+ENV PYTHONNOUSERSITE="1" \
+    TORCH_ALLOW_TF32_CUBLAS_OVERRIDE="0"
 LABEL org.label-schema.build-date="<date>" \
     org.opencontainers.image.base.digest="sha256:60cc7c9cf24b423c28f621287779ebe5e52cd39cfd284df04983df52566c1e39" \
     org.opencontainers.image.base.name="nvcr.io/nvidia/pytorch:24.08-py3" \
@@ -22,6 +23,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.driver="NVIDIA 525" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.5.0a0" \
+    org.sifmark.interpreter="/usr/bin/python3" \
     org.sifmark.lock="sha256:121d1acd2f5dba32d045d05a6b66baffb097a5ff8486f6e7b7b29bd917a2be53" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.10" \

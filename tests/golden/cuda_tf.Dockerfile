@@ -22,6 +22,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.driver="NVIDIA 525" \
     org.sifmark.framework="tensorflow" \
     org.sifmark.framework-version="2.17.0" \
+    org.sifmark.interpreter="/usr/bin/python3" \
     org.sifmark.lock="sha256:d2a13be1069cd173b41193e3f24270a6acbe3d735a042eac663834b9389f6a7e" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \

@@ -23,6 +23,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.driver="habanalabs unknown" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.11.0a0" \
+    org.sifmark.interpreter="/usr/bin/python3" \
     org.sifmark.lock="sha256:a0927284e121aac92c675764c9562ec3e4c5cb315c8d56f6572839f0aa03b4c5" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \

@@ -22,6 +22,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.driver="amdgpu unknown" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.13.0" \
+    org.sifmark.interpreter="/opt/venv/bin/python3" \
     org.sifmark.lock="sha256:cb87279a099bf80bffd3e8140ae337c9adbe49823cf3e7a5b3291e7843cac16a" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.14" \

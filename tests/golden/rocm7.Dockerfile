@@ -22,6 +22,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.driver="amdgpu unknown" \
     org.sifmark.framework="pytorch" \
     org.sifmark.framework-version="2.9.1" \
+    org.sifmark.interpreter="/opt/venv/bin/python3" \
     org.sifmark.lock="sha256:41c07a338ed393913ce91d1b54aa2611727ea41a0fbc0d8573da5fffa35c23b3" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \

@@ -21,6 +21,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.devices="/dev/dri" \
     org.sifmark.driver="Intel GPU unknown" \
     org.sifmark.framework="pytorch" \
+    org.sifmark.interpreter="/usr/bin/python3" \
     org.sifmark.lock="sha256:8217f78fd68549e36e83ee4a7e36ff44d360c0113db825934884e8b115705704" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \

@@ -19,6 +19,7 @@ from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
 from entrypoints.metering.amd.conditions import conditions as amd_conditions
 from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditions
+from entrypoints.system.gpu_software import driver_library
 from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
@@ -35,11 +36,12 @@ DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a 
 
 
 def libraries() -> dict[str, str | None]:
-    """Return the versions of the libraries below PyTorch that it was built for."""
+    """Return the versions of the libraries below PyTorch that it was built for, and of NVIDIA's driver library."""
     kernels = torch.backends.cudnn.version()
     return {
         "rocm" if AMD else "cuda": torch.version.hip or torch.version.cuda,
         "miopen" if AMD else "cudnn": str(kernels) if kernels else None,
+        "libcuda": None if AMD else driver_library(),
     }
 
 

@@ -24,6 +24,7 @@ from entrypoints.metering.amd.conditions import conditions as amd_conditions
 from entrypoints.metering.amd.conditions import partition_mode
 from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditions
 from entrypoints.system.facts import MIB
+from entrypoints.system.gpu_software import driver_library
 from entrypoints.workloads.tensorflow import lstm
 from entrypoints.workloads.tensorflow.build import Objective
 from entrypoints.workloads.tensorflow.layers import Convolution, compute_in
@@ -36,10 +37,11 @@ HALF = {"bf16": tf.bfloat16, "fp16": tf.float16}
 
 
 def libraries() -> dict[str, str | None]:
-    """Return the versions of the libraries below TensorFlow that it was built for."""
+    """Return the versions of the libraries below TensorFlow that it was built for, and of NVIDIA's driver library."""
     built = tf.sysconfig.get_build_info()
     names = ("rocm", "miopen") if AMD else ("cuda", "cudnn")
-    return {name: str(built[f"{name}_version"]) for name in names if f"{name}_version" in built}
+    versions = {name: str(built[f"{name}_version"]) for name in names if f"{name}_version" in built}
+    return {**versions, "libcuda": None if AMD else driver_library()}
 
 
 def prepare(precision: str, threads: int, _: int = 1) -> None:

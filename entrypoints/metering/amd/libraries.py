@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 import sys
-from pathlib import Path
 from typing import Any, Callable, Mapping, Sequence, TypeVar
 
 from entrypoints.metering.meter import MeterError
+from entrypoints.system.gpu_software import rocm_roots
 
-# ROCm's module is here, on no Python path; an installed one comes first. ROCM_PATH may be the host's.
-for root in ("/opt/rocm", os.environ.get("ROCM_PATH", "")):
-    shipped = Path(root) / "share" / "amd_smi"
-    if shipped.is_absolute() and shipped.is_dir():
-        sys.path.append(str(shipped))
+# ROCm's module is here, on no Python path; an installed one comes first.
+sys.path += [str(root / "share" / "amd_smi") for root in rocm_roots() if (root / "share" / "amd_smi").is_dir()]
 try:
     # On import it looks for its library and every function it calls there, and prints what is missing.
     with contextlib.redirect_stdout(sys.stderr):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from program import IMAGE, ROOT, Program, checked, lay
@@ -97,6 +99,46 @@ def test_nothing_in_the_current_folder_is_imported(double, tmp_path, path):
         (tmp_path / "json.py").unlink()  # Python's own start-up may want it before we can say no
         (tmp_path / "select.py").unlink()
     assert double.run("resnet50", "--smoke", **environment)[0] == 0
+
+
+@pytest.mark.parametrize("home", [True, False])
+def test_nothing_in_a_home_folder_is_imported(double, tmp_path, home):
+    """Gaudi's base names root's home in PYTHONPATH; other folders there stay."""
+    (tmp_path / "select.py").write_text("raise SystemExit('imported from the home folder')")
+    settings = {"HOME": str(tmp_path)} if home else {}
+    code, _, errors = double.run("resnet50", "--smoke", PYTHONPATH=f"{tmp_path}/", **settings)
+    assert code == 0 if home else "imported from the home folder" in errors
+
+
+def test_older_packages_of_the_base_are_not_mixed_with_ours(double_tree, tmp_path):
+    """A jsonschema of ours does not work with attrs of 2021; the worker imports what its base has."""
+    tree, base = shutil.copytree(str(double_tree), str(tmp_path / "sifmark")), tmp_path / "base"
+    site = Path(f"{tree}-site")
+    site.mkdir()
+    for entry in map(Path, filter(os.path.isdir, sys.path)):
+        if entry.name.endswith("-packages"):
+            for package in entry.iterdir():
+                target = site / package.name
+                if not target.exists():
+                    target.symlink_to(package)
+    base.mkdir()
+    for name in ("attr", "attrs", "typing_extensions", "rpds"):
+        (base / f"{name}.py").write_text(f"raise SystemExit('the base has an older {name}')")
+    output = subprocess.run(
+        [sys.executable, "-S", "-s", "-B", f"{tree}/entrypoints/main.py", "resnet50", "--smoke"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(base)},
+        stdout=subprocess.PIPE,
+        check=True,
+    ).stdout
+    assert checked(output.decode())["status"]["state"] == "completed"
+
+
+def test_an_image_whose_base_has_another_python_says_so(double_tree, tmp_path):
+    tree = Path(shutil.copytree(str(double_tree), str(tmp_path / "sifmark")))
+    described = json.loads((tree / "image.json").read_text())
+    (tree / "image.json").write_text(json.dumps({**described, "python": "3.2"}))
+    code, output, errors = Program(tree, tmp_path).run("--list")
+    assert (code, output) == (2, "") and "is built for Python 3.2, and" in errors
 
 
 def test_the_door_works_bare(double_tree, tmp_path):

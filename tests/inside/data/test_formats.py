@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import packed
 import pytest
@@ -50,6 +51,14 @@ def test_a_manifest_spares_the_counting(tmp_path):
     size = (tmp_path / "train-000000.tar").stat().st_size
     (tmp_path / "train-000000.tar").write_bytes(b"\0" * size)  # nobody looks
     assert opened(tmp_path)[1].samples == 6
+
+
+def test_a_worker_reads_a_manifest_that_was_checked_without_jsonschema(tmp_path, monkeypatch):
+    packed.shards(tmp_path, [3, 3])
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    assert open_source(described(tmp_path), "training", "pytorch", checked=True)[1].samples == 6
+    with pytest.raises(ImportError):
+        opened(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -255,33 +253,18 @@ def test_allocator_and_autotuning_are_those_of_the_device(monkeypatch):
     assert backends.autotuning("cpu", "default") == "none"
 
 
-@pytest.mark.parametrize(
-    ("triton", "compiler", "headers", "capability", "lacks"),
-    [
-        (True, True, True, (9, 0), None),
-        (True, True, True, None, None),
-        (False, True, True, (9, 0), "Triton, which is not installed"),
-        (True, True, True, (6, 1), "7.0 and newer, and not for sm_61"),
-        (True, False, True, (9, 0), "no compiler is here (gcc or clang)"),
-        (True, True, False, (9, 0), "the headers of Python are not here"),
-    ],
-)
-def test_what_a_gpu_needs_to_compile_is_looked_for_first(
-    monkeypatch, tmp_path, triton, compiler, headers, capability, lacks
-):
+def test_a_gpu_that_cannot_compile_says_what_is_missing(monkeypatch):
+    """The same is asked before a default is chosen: device_defaults."""
     monkeypatch.setattr(torch, "compile", lambda model: model, raising=False)
-    monkeypatch.setattr(compiling.importlib.util, "find_spec", lambda name: object() if triton else None)
-    monkeypatch.setattr(compiling.shutil, "which", lambda name: f"/usr/bin/{name}" if compiler else None)
-    monkeypatch.setattr(compiling.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
-    monkeypatch.delenv("CC", raising=False)
-    if headers:
-        (tmp_path / "Python.h").touch()
-    refused = pytest.raises(RunError) if lacks else contextlib.nullcontext()
-    with refused as raised:
-        compiling.require_triton(capability)
-    if lacks:
-        error: Any = raised
-        assert error.value.state == "unsupported" and lacks in error.value.message
+    asked = {(9, 0): None, (6, 1): "Triton compiles for newer ones"}
+    monkeypatch.setattr(compiling, "obstacle_to_triton", asked.get)
+    compiling.require_triton((9, 0))
+    with pytest.raises(RunError) as raised:
+        compiling.require_triton((6, 1))
+    assert (raised.value.state, raised.value.message) == (
+        "unsupported",
+        "--compile: Triton compiles for newer ones. Leave it out, or take an image that has it",
+    )
 
 
 @pytest.mark.parametrize(

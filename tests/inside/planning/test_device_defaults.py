@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +32,8 @@ def here(monkeypatch):
     def put(device):
         monkeypatch.setattr(present_device, "find", lambda kind: device)
 
-    monkeypatch.setattr(device_defaults, "missing_compiler", lambda: None)
+    obstacle = {(6, 0): "not for sm_60"}
+    monkeypatch.setattr(device_defaults, "obstacle_to_triton", obstacle.get)
     return put
 
 
@@ -97,7 +95,7 @@ def test_a_precision_that_a_device_does_not_have_is_replaced_with_a_word(here):
         run = configured("resnet50")
         assert run.precision == precision
     replaced = "precision fp32 in place of bf16: Tesla P100-PCIE-16GB does not have it"
-    assert run.chosen_for["notes"] == [replaced, "not compiled: Triton does not compile for Tesla P100-PCIE-16GB"]
+    assert run.chosen_for["notes"] == [replaced, "not compiled: not for sm_60"]
     assert run.compile is None
     here(T4)
     assert configured("image_compression").precision == "fp32", "in place of tf32"
@@ -128,7 +126,7 @@ def test_a_card_says_that_a_model_is_compiled_and_an_option_that_it_is_not(here,
     smoke = configured("resnet50", "--smoke")
     assert smoke.compile is None and smoke.chosen_for["notes"] == ["not compiled: --smoke is to be quick"]
     assert configured("gpt2", "--replicas", "2", "--strategy", "fsdp").compile is None
-    monkeypatch.setattr(device_defaults, "missing_compiler", lambda: "Triton is not here")
+    monkeypatch.setattr(device_defaults, "obstacle_to_triton", lambda capability: "Triton is not here")
     run = configured("resnet50")
     assert run.compile is None and run.chosen_for["notes"] == ["not compiled: Triton is not here"]
     assert configured("resnet50", "--compile").compile == "reduce-overhead", "the session says why it cannot"
@@ -148,28 +146,6 @@ def test_what_is_not_compiled_by_default_says_why(here, words, why):
     here(H200)
     run = configured(*words.split())
     assert run.compile is None and run.chosen_for["notes"] == [f"not compiled: {why}"]
-
-
-@pytest.mark.parametrize(
-    ("release", "triton", "compiler", "lacks"),
-    [
-        (None, True, "cc", "PyTorch is not here"),
-        ("1.13.1", True, "cc", "PyTorch 1 compiles nothing"),
-        ("2.9.1", False, "cc", "Triton is not here"),
-        ("2.9.1", True, "tcc", "Triton needs a C compiler, and there is no cc, gcc, clang"),
-        ("2.9.1", True, "clang", None),
-    ],
-)
-def test_what_compiles_is_looked_for_without_an_import(monkeypatch, release, triton, compiler, lacks):
-    def version(_):
-        if release is None:
-            raise importlib.metadata.PackageNotFoundError
-        return release
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: object() if triton else None)
-    monkeypatch.setattr(shutil, "which", lambda name: name if name == compiler else None)
-    assert device_defaults.missing_compiler() == lacks
 
 
 def test_a_usual_micro_batch_gives_way_where_it_fills_no_pipeline(here):

@@ -28,6 +28,7 @@ IMAGE = {
     "lock": "sha256:" + "2" * 64,
     "revision": None,
     "platform": "x86_64",
+    "python": "{}.{}".format(*sys.version_info),
     "version": "0.1.0",
 }
 # Workloads that differ in what they can do: images with and without labels, series, text that grows and that does not,

@@ -6,12 +6,7 @@ The counts are internal to PyTorch: what a version does not have is None.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import os
-import shutil
-import sysconfig
 import threading
-from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence
 
 import torch
@@ -20,6 +15,7 @@ from torch import nn
 from entrypoints.contract.choices import DEFAULT_MODE, INDUCTOR, MAX_AUTOTUNE, REDUCE_OVERHEAD, compiler_of
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.layout import LAYOUT
+from entrypoints.system.gpu_software import obstacle_to_triton
 
 COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
 # The mode of torch.compile by ours, with CUDA graphs and without.
@@ -29,7 +25,6 @@ MODES: Mapping[str, tuple[str | None, str | None]] = {
     MAX_AUTOTUNE: (MAX_AUTOTUNE, "max-autotune-no-cudagraphs"),
 }
 FREEZING = threading.Lock()  # Inductor's switch is one for all threads
-VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
 
 
 def compile_model(model: Any, mode: str | None, graphs: bool = False, compiler: str = INDUCTOR) -> Any:
@@ -88,24 +83,11 @@ def require_torch_compile() -> None:
 
 
 def require_triton(capability: tuple[int, int] | None = None) -> None:
-    """Raise RunError (`unsupported`) if PyTorch cannot compile for a GPU: Triton does, and builds a launcher in C for
-    each kernel. `capability` is that of a GPU of NVIDIA.
-    """
+    """Raise RunError (`unsupported`) if PyTorch cannot compile for a GPU. `capability` is that of a GPU of NVIDIA."""
     require_torch_compile()
-    headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
-    compilers = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang"]
-    missing = None
-    if importlib.util.find_spec("triton") is None:
-        missing = "PyTorch compiles for a GPU with Triton, which is not installed"
-    elif capability is not None and capability < VOLTA:
-        missing = f"Triton compiles for compute capability {VOLTA[0]}.{VOLTA[1]} and newer, and not for sm_%d%d"
-        missing %= capability
-    elif not any(map(shutil.which, compilers)):
-        missing = f"Triton builds launchers in C, and no compiler is here ({' or '.join(compilers)})"
-    elif not headers.is_file():
-        missing = f"Triton builds launchers in C, and the headers of Python are not here ({headers})"
-    if missing:
-        raise RunError("unsupported", f"--compile: {missing}. Leave it out, or take an image that has it")
+    obstacle = obstacle_to_triton(capability)
+    if obstacle:
+        raise RunError("unsupported", f"--compile: {obstacle}. Leave it out, or take an image that has it")
 
 
 @contextlib.contextmanager

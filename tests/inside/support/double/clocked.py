@@ -13,7 +13,7 @@ from typing import Any
 
 from main import arrange_path
 
-arrange_path()
+arrange_path(worker=False)
 
 from entrypoints.cli.command import main  # noqa: E402
 from entrypoints.runs import supervise  # noqa: E402
