@@ -44,6 +44,7 @@ CODES = {
     "image-stale": "The image was built from another recipe or other code than is here.",
     "image-untrusted": "The image was not started, because it cannot be trusted.",
     "invalid-option": "An option has a value that is not allowed, or options contradict each other.",
+    "interpreter-unusable": "The Python that a recipe names is not in its base, another version, or closed to users.",
     "job-refused": "A scheduler refused a job, or does not answer; the message has its own words.",
     "key-unusable": "A key file is missing, or has a form that cannot be used.",
     "lock-missing": "A recipe has no lock of its wheels for this Python and platform.",

@@ -34,9 +34,10 @@ from sifmark.engines.apptainer.sif import (
     read_sif,
     write_sif,
 )
-from sifmark.engines.apptainer.squashfs import packages_in
+from sifmark.engines.apptainer.squashfs import modes_and_links, packages_in
 from sifmark.layers.assemble import code_layer, site_layer
 from sifmark.layers.cache import BASES, BASES_WITH_WHEELS, LAYERS, Entry
+from sifmark.layers.interpreter import require_interpreter
 from sifmark.layers.offline import base_creation_time, offline_base, require_intact
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
@@ -130,6 +131,8 @@ def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> 
             build_definition(plan, created, definition, image, log, settings, progress.detail, remedy)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
+        if plan.recipe.base.interpreter:
+            require_interpreter(plan, modes_and_links(folder / SQUASHFS))
         write_json(folder / ATTRIBUTES, converted.attributes())
     image.unlink()
     definition.unlink()

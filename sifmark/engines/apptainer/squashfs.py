@@ -28,6 +28,12 @@ def extract(squashfs: Path, offset: int, folder: Path, time_limit: float, names:
     return folder
 
 
+def modes_and_links(squashfs: Path) -> dict[str, tuple[str, str]]:
+    """Return the mode of each file of a squashfs by its absolute path, and the target of a link, or an empty text."""
+    rows = ((mode, name.removeprefix(ROOT).partition(" -> ")) for mode, *_, name in list_files(squashfs, 0))
+    return {f"/{name}": (mode, target) for mode, (name, _, target) in rows}
+
+
 def packages_in(squashfs: Path, time_limit: float, offset: int = 0) -> list[Package]:
     """Return the packages of an image, read from the package managers' records in it."""
     names = [row[-1].partition(" -> ")[0].removeprefix(ROOT) for row in list_files(squashfs, offset)]
