@@ -17,7 +17,7 @@ from sifmark.recipes.recipe import load_recipe, recipe_names
 EVERYTHING = "*"  # the glob that names every image
 SMALLEST = "image_compression"  # the workload that takes the least time
 # What people call accelerators, and the recipes for them.
-_NVIDIA, _AMD, _INTEL, _GRAPHCORE = ("cuda", "cuda_tf"), ("rocm", "rocm_tf"), ("xpu", "xpu_upstream"), ("ipu", "ipu_tf")
+_NVIDIA, _AMD, _INTEL, _GRAPHCORE = ("cuda", "cuda_tf"), ("rocm", "rocm_tf"), ("xpu", "xpu_ipex"), ("ipu", "ipu_tf")
 RECIPES_OF_VENDORS = {
     **dict.fromkeys(("nvidia", "a100", "h100", "h200", "b200", "gh200", "v100", "ngc"), _NVIDIA),
     **dict.fromkeys(("amd", "mi210", "mi250", "mi250x", "mi300", "mi300a", "mi300x", "hip"), _AMD),

@@ -377,28 +377,28 @@ def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys
     served.put(NVIDIA, INDEX)
     served.put(INTEL, INDEX)
     with pytest.raises(SifmarkError, match="pins differ from the registries: cuda"):
-        pins(served, False, "cuda", "xpu")
-    assert "resolvable xpu on x86_64" in capsys.readouterr().out
-    before, pinned = (clone / "xpu.toml").read_text(), digests(clone)["x86_64"]
-    pins(served, True, "cuda", "xpu")
+        pins(served, False, "cuda", "xpu_ipex")
+    assert "resolvable xpu_ipex on x86_64" in capsys.readouterr().out
+    before, pinned = (clone / "xpu_ipex.toml").read_text(), digests(clone)["x86_64"]
+    pins(served, True, "cuda", "xpu_ipex")
     said = capsys.readouterr().out
     assert f'-digest = "{pinned}"' in said and f'+digest = "{AMD}"' in said
-    after = (clone / "xpu.toml").read_text()
-    assert read_recipe(clone / "xpu.toml").base.digests == {"x86_64": AMD}
+    after = (clone / "xpu_ipex.toml").read_text()
+    assert read_recipe(clone / "xpu_ipex.toml").base.digests == {"x86_64": AMD}
     changed = [line for line in after.splitlines() if line not in before.splitlines()]
     assert [line.split(" = ")[0] for line in changed] == ["digest", "seen"]
-    pins(served, False, "cuda", "xpu")
+    pins(served, False, "cuda", "xpu_ipex")
     assert sorted(path.name for path in (clone / "golden").iterdir()) == [
-        f"{name}.{kind}" for name in ("cuda", "xpu") for kind in ("Dockerfile", "def")
+        f"{name}.{kind}" for name in ("cuda", "xpu_ipex") for kind in ("Dockerfile", "def")
     ]
-    assert f"@{AMD}" in (clone / "golden" / "xpu.def").read_text(), "the rendered texts follow"
+    assert f"@{AMD}" in (clone / "golden" / "xpu_ipex.def").read_text(), "the rendered texts follow"
 
 
 def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: Path) -> None:
     served.put(NVIDIA, INDEX)
     before = {path.name: path.read_text() for path in clone.iterdir()}
-    with pytest.raises(SifmarkError, match="nothing was written: no digest for xpu"):
-        pins(served, True, "cuda", "xpu")
+    with pytest.raises(SifmarkError, match="nothing was written: no digest for xpu_ipex"):
+        pins(served, True, "cuda", "xpu_ipex")
     assert {path.name: path.read_text() for path in clone.iterdir()} == before
 
 

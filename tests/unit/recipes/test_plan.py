@@ -73,7 +73,7 @@ def test_damaged_pins_are_refused(tmp_path: Path, pins: str) -> None:
 
 
 def test_a_plan_without_digest_is_refused_with_a_way_on() -> None:
-    plan = make_plan("xpu", SITE)
+    plan = make_plan("xpu_ipex", SITE)
     assert plan.base.pull == "docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu"
     with pytest.raises(SifmarkError) as caught:
         plan.require_resolved()

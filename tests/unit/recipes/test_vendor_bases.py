@@ -37,7 +37,7 @@ def test_a_digest_says_how_it_was_seen(name: str, platform: str, pin: dict[str, 
         assert pin["seen"].startswith(("second-hand: ", "the registry, on "))
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda12", "cuda_tf", "rocm", "rocm7", "rocm_tf", "xpu_upstream", "hpu"])
+@pytest.mark.parametrize("name", ["cuda", "cuda12", "cuda_tf", "rocm", "rocm7", "rocm_tf", "xpu", "hpu"])
 def test_what_is_pinned_plans_on_the_vendor_s_base(name: str, site: Settings) -> None:
     plan = make_plan(name, replace(site, bases="pinned"))
     plan.require_resolved()
@@ -45,7 +45,7 @@ def test_what_is_pinned_plans_on_the_vendor_s_base(name: str, site: Settings) ->
     assert plan.lock_hash and plan.labels()
 
 
-@pytest.mark.parametrize("name", ["xpu", "ipu_tf", "ipu_sdk32"])
+@pytest.mark.parametrize("name", ["xpu_ipex", "ipu_tf", "ipu_sdk32"])
 def test_what_nobody_has_seen_is_refused_with_the_way_to_pin_it(name: str) -> None:
     with pytest.raises(UnbuildableError) as caught:
         make_plan(name, load_settings(bases="pinned")).require_resolved()
@@ -53,14 +53,14 @@ def test_what_nobody_has_seen_is_refused_with_the_way_to_pin_it(name: str) -> No
 
 
 def test_upstream_pytorch_for_xpus_brings_one_release_of_the_oneapi_runtime() -> None:
-    wheels = {wheel.name: wheel for wheel in read_lock(load_recipe("xpu_upstream").lock(Target("3.12", "x86_64")))}
+    wheels = {wheel.name: wheel for wheel in read_lock(load_recipe("xpu").lock(Target("3.12", "x86_64")))}
     assert wheels["torch"].version == "2.14.0+xpu" and {"triton-xpu", "oneccl", "umf"} <= wheels.keys()
     assert {wheels[name].version for name in ONEAPI} == {"2026.1.0"}
-    assert load_recipe("xpu_upstream").environment["LD_LIBRARY_PATH"] == "/sifmark-site/lib"
+    assert load_recipe("xpu").environment["LD_LIBRARY_PATH"] == "/sifmark-site/lib"
 
 
 def test_a_python_without_these_wheels_is_refused_with_a_way_on(site: Settings) -> None:
-    plan = make_plan("xpu_upstream", replace(site, bases="pinned"))
+    plan = make_plan("xpu", replace(site, bases="pinned"))
     with pytest.raises(UnbuildableError) as caught:
         _ = replace(plan, base=replace(plan.base, python="3.13")).lock_hash
-    assert caught.value.code == "lock-missing" and "recipe.lock xpu_upstream --python 3.13" in caught.value.remedy
+    assert caught.value.code == "lock-missing" and "recipe.lock xpu --python 3.13" in caught.value.remedy

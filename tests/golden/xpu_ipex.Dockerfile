@@ -1,18 +1,17 @@
 # docker build -f FILE '<context>'
-FROM docker.io/intel/deep-learning-essentials@sha256:a0e75ccb976a29cf3afb087487867b9f1f05d037886920ae64dfe63d9acfc698
+FROM docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu
 COPY site /
 COPY code /
-ENV PYTHONNOUSERSITE="1" \
-    LD_LIBRARY_PATH="/sifmark-site/lib"
+ENV PYTHONNOUSERSITE="1"
 LABEL org.label-schema.build-date="<date>" \
-    org.opencontainers.image.base.digest="sha256:a0e75ccb976a29cf3afb087487867b9f1f05d037886920ae64dfe63d9acfc698" \
-    org.opencontainers.image.base.name="docker.io/intel/deep-learning-essentials:2026.1.2-devel-ubuntu24.04" \
+    org.opencontainers.image.base.digest="unresolved" \
+    org.opencontainers.image.base.name="docker.io/intel/intel-extension-for-pytorch:2.8.10-xpu" \
     org.opencontainers.image.created="<date>" \
-    org.opencontainers.image.description="Intel GPU, upstream PyTorch" \
+    org.opencontainers.image.description="Intel GPU, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
-    org.opencontainers.image.title="sifmark xpu_upstream" \
+    org.opencontainers.image.title="sifmark xpu" \
     org.opencontainers.image.version="0.2.0" \
-    org.sifmark.base-licence="Intel End User License Agreement for Developer Tools, and the licences of Ubuntu's packages" \
+    org.sifmark.base-licence="Apache-2.0, and the Intel End User License Agreement for Developer Tools" \
     org.sifmark.base-redistributable="false" \
     org.sifmark.build-key="<build key>" \
     org.sifmark.bytecode="<true where the host has the base's Python>" \
@@ -21,11 +20,11 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.devices="/dev/dri" \
     org.sifmark.driver="Intel GPU unknown" \
     org.sifmark.framework="pytorch" \
-    org.sifmark.interpreter="/usr/bin/python3" \
-    org.sifmark.lock="sha256:8217f78fd68549e36e83ee4a7e36ff44d360c0113db825934884e8b115705704" \
+    org.sifmark.framework-version="2.8.0" \
+    org.sifmark.lock="sha256:09e19c7c29d011ed2e26082d694f3b56cef303aa16b54c8857e6581b0aece883" \
     org.sifmark.platform="x86_64" \
-    org.sifmark.python="3.12" \
-    org.sifmark.recipe="xpu_upstream" \
+    org.sifmark.python="3.10" \
+    org.sifmark.recipe="xpu" \
     org.sifmark.stand-in="false" \
     org.sifmark.workloads="all_gather,all_reduce,all_to_all,bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,host_device,image_compression,lstm,matmul,mcmc,memory_copy,mobilenet_v3_large,mobilenet_v3_small,reduce_scatter,resnet50,resnext101_32x4d,send_receive"
 ENTRYPOINT ["/sifmark/run"]
