@@ -108,11 +108,41 @@ CONFIGURATIONS = (
     _software("Triton needs no compiler", "fault_of_compiler", "compiler is None", "False"),
     _software("Triton needs no headers", "fault_of_compiler", 'not Path(include, "Python.h").is_file()', "False"),
     _software("a compiler that fails compiles", "fault_of_compiler", "done.returncode == 0", "True"),
-    _software("Triton looks for the driver itself", "for_worker", "if driver is not None", "if False"),
-    _software("an older driver library is a newer one", "newer_driver", "> _major(host)", ">= _major(host)"),
-    _software("a driver library need not start", "_starts", ".returncode == 0", ".returncode != 999"),
-    _software("a driver starts whatever it answers", "_starts", "command = [sys.executable", "command = ['true'"),
-    _software("the driver library is the kernel's", "driver_library", "names if", "() if"),
+    _software("Triton looks for the driver itself", "for_worker", "driver is not None", "False"),
+    _software(
+        *("a driver library as new as the driver is newer", "newer_driver"),
+        *("_major(_version(library.name)) > _major(host)", "_major(_version(library.name)) >= _major(host)"),
+    ),
+    _software("a driver library need not start", "newer_driver", "_starts(library.parent)", "True"),
+    _software(
+        *("the driver library in use is always the host's", "driver_library"),
+        *('next((name for name in names if "." in name), None) or kernel_driver()', "kernel_driver()"),
+    ),
+    _plain(
+        *(
+            "older packages of the base come before ours",
+            "arrange_path",
+            "[ROOT, *ours, *kept]",
+            "[ROOT, *kept, *ours]",
+        ),
+        *("tests/inside/cli/test_program.py", "-k", "older_packages"),
+    ),
+    _plain(
+        *("packages in a home folder are imported", "arrange_path", 'entry.rstrip("/") not in dropped', "True"),
+        *("tests/inside/cli/test_program.py", "-k", "home_folder"),
+    ),
+    _plain(
+        *("any Python runs an image", "other_python", 'built["python"] == running', "True"),
+        *("tests/inside/cli/test_program.py", "-k", "another_python"),
+    ),
+    _host(
+        *("an interpreter of root is for everybody", "_fault", "_HOME in folders", "False"),
+        "tests/unit/layers/test_interpreter.py",
+    ),
+    _host(
+        *("an interpreter may have any version", "_fault", "version[1] != python", "False"),
+        "tests/unit/layers/test_interpreter.py",
+    ),
     _plain("a usual micro-batch fills any pipeline", "partition", "batch_size >= filling * step", "True", DEFAULTS),
     _torch(
         *("a model without graphs records them", "compile_model", "with_graphs if graphs else without", "with_graphs"),

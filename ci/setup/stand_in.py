@@ -4,10 +4,12 @@
 `layout RECIPE ROOT FOLDER` writes it. Its description is the file with the recipe's name in stand-ins/, or with that of
 another recipe on the same base. Its keys:
 
-packages                       of Debian, in the root
+packages, suite                of Debian, in the root; its release, bookworm by default
 python, interpreter            its minor version; `interpreter = "host"` puts this machine's own into /usr/local
 framework                      whose version results will state: a wheel of `requirements`, or a package of Debian
 requirements, site             a file of pinned wheels, and the folder that they go to
+wheels                         others that go there, such as older ones than ours
+stale_library                  `cached`, a library that the linker's cache lists, and `real`, the only place where it is
 env, user, workdir, entrypoint the image's configuration
 files, links                   by path; a file that begins with #! is executable
 """
@@ -65,7 +67,7 @@ def write_layout(description: Description, root: Path, folder: Path) -> dict[str
     with tempfile.TemporaryDirectory(dir=folder.parent) as name:
         work = Path(name)
         tars = [root]
-        for add in (add_interpreter, add_wheels, add_files):
+        for add in (add_interpreter, add_wheels, add_files, add_stale_library):
             tar = work / f"{add.__name__}.tar"
             with tarfile.open(tar, "w", format=tarfile.PAX_FORMAT) as archive:
                 add(description, archive)
@@ -137,9 +139,12 @@ def add_interpreter(description: Description, archive: tarfile.TarFile) -> None:
 
 def add_wheels(description: Description, archive: tarfile.TarFile) -> None:
     """Add the wheels, unpacked as pip does it."""
-    if "requirements" not in description:
+    if "site" not in description:
         return
-    wanted = [line for line in requirements(description) if canonical(re.split("[=<> ]", line)[0]) not in OURS]
+    others = description.get("wheels", [])
+    left_out = {*OURS, *(line.partition("==")[0] for line in others)}
+    wanted = [line for line in requirements(description) if canonical(re.split("[=<> ]", line)[0]) not in left_out]
+    wanted += others
     with tempfile.TemporaryDirectory() as name:
         install(wanted, description["python"], name)
         shutil.rmtree(Path(name) / "bin", ignore_errors=True)  # they name this machine's interpreter
@@ -165,6 +170,26 @@ def add_files(description: Description, archive: tarfile.TarFile) -> None:
         archive.addfile(normal(member), io.BytesIO(content))
     for path, target in description.get("links", {}).items():
         add_link(archive, path.strip("/"), target)
+
+
+def add_stale_library(description: Description, archive: tarfile.TarFile) -> None:
+    """Add a library with one function that fails, and a linker's cache that lists it where it is not."""
+    if "stale_library" not in description:
+        return
+    cached, real = (Path(description["stale_library"][key].strip("/")) for key in ("cached", "real"))
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for folder in ("etc", str(cached.parent)):
+            (root / folder).mkdir(parents=True)
+        source = root / "library.c"
+        source.write_text("int cuInit(unsigned flags) { return 803 + flags; }\n")  # CUDA_ERROR_SYSTEM_DRIVER_MISMATCH
+        flags = ["-shared", "-fPIC", "-s", "-Wl,--build-id=none", f"-Wl,-soname,{cached.name}"]
+        subprocess.run([shutil.which("gcc") or "gcc", *flags, str(source), "-o", str(root / cached)], check=True)
+        (root / "etc" / "ld.so.conf").write_text(f"/{cached.parent}\n")
+        subprocess.run(["/sbin/ldconfig", "-r", name], check=True)
+        add_tree(archive, root / cached, str(real))
+        add_tree(archive, root / "etc" / "ld.so.cache", "etc/ld.so.cache")
+    add_link(archive, str(real.with_name(cached.name)), real.name)
 
 
 def add_tree(archive: tarfile.TarFile, source: Path, place: str, without: tuple[str, ...] = ()) -> None:
@@ -194,6 +219,8 @@ def normal(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 def requirements(description: Description) -> Iterator[str]:
     """Yield the pinned wheels that an index has, without hashes, which prove nothing for stand-ins."""
+    if "requirements" not in description:
+        return
     made_here = {path.stem for path in (REPOSITORY / "recipes" / "built").glob("*.toml")}
     path = REPOSITORY / description["requirements"].format(platform=platform.machine())
     for line in path.read_text().splitlines():

@@ -21,10 +21,10 @@ def require_interpreter(plan: Plan, files: Files) -> None:
     """Raise UnbuildableError unless every user can start the interpreter that a plan's recipe names."""
     path = plan.recipe.base.interpreter
     if path and (fault := _fault(path, plan.base.python, files)):
-        there = ", ".join(sorted(name for name in files if _PYTHON.fullmatch(name)))
+        pythons = ", ".join(sorted(name for name in files if _PYTHON.fullmatch(name)))
         raise UnbuildableError(
             f"recipe {plan.recipe.name}: base.interpreter {path}: {fault}",
-            f"set another one in recipes/{plan.recipe.name}.toml; the base has {there or 'no python3'}",
+            f"set another one in recipes/{plan.recipe.name}.toml; the base has {pythons or 'no python3'}",
             code="interpreter-unusable",
         )
 

@@ -70,9 +70,12 @@ class Plan:
 
     @property
     def base_key(self) -> str:
-        """The key of the converted base in the cache: digest and fixed sections, independent of the address."""
+        """The key of the converted base in the cache: digest and fixed sections, independent of the address.
+
+        Its Python is checked when it is converted.
+        """
         definition = render.base_definition(self.recipe, self.base.digest)
-        return _key([definition, self.compression, _BUILDER])
+        return _key([definition, self.recipe.base.interpreter, self.base.python, self.compression, _BUILDER])
 
     @property
     def base_with_wheels_key(self) -> str:

@@ -1,11 +1,11 @@
 # docker build -f FILE '<context>'
-FROM docker.io/rocm/pytorch@sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a
+FROM docker.io/rocm/pytorch@sha256:4449f856653602317e4101a76fce599c7fcd58ccec2e539951fce5f73083179e
 COPY site /
 COPY code /
 ENV PYTHONNOUSERSITE="1"
 LABEL org.label-schema.build-date="<date>" \
-    org.opencontainers.image.base.digest="sha256:7fe531fa185af260352fe7fbb3fa64ad749abe72adf0600a648c4692801b125a" \
-    org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.9.1" \
+    org.opencontainers.image.base.digest="sha256:4449f856653602317e4101a76fce599c7fcd58ccec2e539951fce5f73083179e" \
+    org.opencontainers.image.base.name="docker.io/rocm/pytorch:rocm7.2.4_ubuntu24.04_py3.12_pytorch_release_2.10.0" \
     org.opencontainers.image.created="<date>" \
     org.opencontainers.image.description="AMD GPU with ROCm 7, PyTorch" \
     org.opencontainers.image.revision="<revision>" \
@@ -21,7 +21,7 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.docker-flags="--cap-add=SYS_PTRACE --security-opt=seccomp=unconfined" \
     org.sifmark.driver="amdgpu unknown" \
     org.sifmark.framework="pytorch" \
-    org.sifmark.framework-version="2.9.1" \
+    org.sifmark.framework-version="2.10.0" \
     org.sifmark.interpreter="/opt/venv/bin/python3" \
     org.sifmark.lock="sha256:41c07a338ed393913ce91d1b54aa2611727ea41a0fbc0d8573da5fffa35c23b3" \
     org.sifmark.platform="x86_64" \

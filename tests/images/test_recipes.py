@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import PLAIN_BUILD, Command, Site, answer, assert_same_tree, call, make_site, outcomes
+from images.sites import (
+    PLAIN_BUILD,
+    Command,
+    Site,
+    answer,
+    assert_same_tree,
+    call,
+    copy_project,
+    make_site,
+    outcomes,
+)
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -162,6 +172,102 @@ def test_ipus_are_computed_on_by_the_stand_in_of_poptorch(
     assert result["status"]["state"] == "completed", result["status"]
     assert result["provenance"]["simulated"] and result["provenance"]["image"]["recipe"] == "ipu_sdk32"
     assert result["accelerator"]["kind"] == "ipu"
+
+
+# Where Triton looks for the driver's library, as in libcuda_dirs() of triton/backends/nvidia/driver.py.
+SEARCH = """
+import os, subprocess, sys
+sys.path.insert(0, "/sifmark")
+from entrypoints.system import gpu_software
+def found(environment):
+    folders = [environment["TRITON_LIBCUDA_PATH"]] if "TRITON_LIBCUDA_PATH" in environment else listed
+    return any(os.path.exists(os.path.join(folder, "libcuda.so.1")) for folder in folders)
+cache = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
+listed = [os.path.dirname(line.split()[-1]) for line in cache.splitlines() if "libcuda.so.1" in line]
+ours = gpu_software.for_worker(os.environ)
+print(listed, found(os.environ), found(ours), os.path.realpath(ours["TRITON_LIBCUDA_PATH"] + "/libcuda.so"))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["cuda"], indirect=True)
+def test_triton_finds_the_driver_where_the_linkers_cache_is_stale(
+    apptainer: Command, image: Path, tmp_path: Path
+) -> None:
+    """As `--nv` does it, with a file in place of the driver's library, of which a host has one name only."""
+    (tmp_path / "libcuda.so.1").touch()
+    bound = ("--bind", f"{tmp_path}:/.singularity.d/libs")
+    said = apptainer("exec", *bound, image, "/usr/bin/python3", "-c", SEARCH).stdout.split()
+    assert said == ["['/usr/local/cuda/compat/lib']", "False", "True", "/.singularity.d/libs/libcuda.so.1"]
+
+
+def in_image(apptainer: Command, image: Path, program: str) -> str:
+    """What a program prints that imports our modules in an image, as a worker does."""
+    start = "import sys; sys.path[:0] = ['/sifmark']; sys.path.append('/sifmark-site'); "
+    interpreter = load_recipe(recipe_of(image)).base.interpreter or "python3"
+    return apptainer("exec", image, interpreter, "-s", "-c", start + program).stdout.strip()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("image", "said"),
+    [
+        ("xpu", "Triton needs the headers of Python, and there is no /usr/local/include/python3.12/Python.h"),
+        ("rocm", "Triton needs the headers of Python, and there is no /usr/include/python3.14/Python.h"),
+        ("rocm7", "Triton is not here"),
+    ],
+    indirect=["image"],
+)
+def test_a_compiler_without_headers_is_none(apptainer: Command, image: Path, said: str) -> None:
+    asked = "from entrypoints.system import gpu_software; print(gpu_software.obstacle_to_triton())"
+    assert in_image(apptainer, image, asked) == said
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["rocm"], indirect=True)
+def test_rocm_10_is_found_in_its_python_package(apptainer: Command, image: Path) -> None:
+    program = (
+        "import os; from entrypoints.system import gpu_software as g; from entrypoints.metering.amd import libraries; "
+        "print(g.c_compiler({})); print([path for path in sys.path if path.endswith('amd_smi')])"
+    )
+    compiler, module = in_image(apptainer, image, program).splitlines()
+    sdk = "/opt/venv/lib/python3.14/site-packages/_rocm_sdk_core"
+    assert (compiler, module) == (f"{sdk}/lib/llvm/bin/clang", f"['{sdk}/share/amd_smi']")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["cuda12"], indirect=True)
+def test_packages_of_an_older_base_are_not_mixed_with_ours(apptainer: Command, image: Path) -> None:
+    """Results are validated by our jsonschema, and our DeepSpeed gets the packages that it was locked with."""
+    two = ("--replicas", "2", "--strategy", "zero2")
+    result = answer(apptainer("run", image, "--smoke", "--device", "cpu", *two))
+    assert result["status"]["state"] == "completed" and "DeepSpeed" in result["accelerator"]["execution"]
+    assert result["provenance"]["software"]["jsonschema"] == "4.26.0"
+    assert in_image(apptainer, image, "import attr; print(attr.__version__)") == "21.2.0", "the base comes first"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["xpu_ipex"], indirect=True)
+def test_a_python_that_only_root_may_use_is_passed_over(as_user: Command, image: Path, home: Path) -> None:
+    image = Path(shutil.copy(image, home / image.name))
+    decoy = as_user("apptainer", "exec", image, "/opt/venv/bin/python3", check=False)
+    assert decoy.returncode != 0
+    result = answer(as_user("apptainer", "run", image, "--smoke", "--device", "cpu"))
+    assert result["status"]["state"] == "completed"
+
+
+@pytest.mark.full
+def test_a_base_whose_python_only_root_may_use_is_refused(site: Site, tmp_path: Path) -> None:
+    try:
+        make_plan("xpu_ipex", with_options(load_settings(), bases="stand-in"))
+    except SifmarkError as error:
+        pytest.skip(error.cause)
+    copy = copy_project(tmp_path / "clone")
+    recipe = copy / "recipes" / "xpu_ipex.toml"
+    recipe.write_text(recipe.read_text().replace('"/usr/bin/python3"', '"/opt/venv/bin/python3"'))
+    done = site.using(PYTHONPATH=str(copy)).inv("build", "xpu_ipex", check=False)
+    assert done.returncode == 1 and "/root/.local/bin/python3.11 is in a home folder" in done.stderr
+    assert "the base has /opt/venv/bin/python3" in done.stderr
 
 
 def test_each_vendor_has_workloads() -> None:

@@ -348,7 +348,7 @@ def test_whether_a_registry_answers(served: Served) -> None:
 @pytest.fixture
 def clone(served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Two recipes on a registry that is mirrored by the server."""
-    for name in ("cuda", "xpu"):
+    for name in ("cuda", "xpu_ipex"):
         text = (paths.RECIPES / f"{name}.toml").read_text()
         (tmp_path / f"{name}.toml").write_text(text)
     monkeypatch.setattr(paths, "RECIPES", tmp_path)
