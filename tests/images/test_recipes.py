@@ -194,10 +194,10 @@ print(listed, found(os.environ), found(ours), os.path.realpath(ours["TRITON_LIBC
 def test_triton_finds_the_driver_where_the_linkers_cache_is_stale(
     apptainer: Command, image: Path, tmp_path: Path
 ) -> None:
-    """As `--nv` does it, with a file in place of the driver's library, of which a host has one name only."""
+    """By what `--nv` is made of, with a file in place of the driver's library, of which a host has one name only."""
     (tmp_path / "libcuda.so.1").touch()
-    bound = ("--bind", f"{tmp_path}:/.singularity.d/libs")
-    said = apptainer("exec", *bound, image, "/usr/bin/python3", "-c", SEARCH).stdout.split()
+    bound = {**os.environ, "APPTAINER_CONTAINLIBS": str(tmp_path / "libcuda.so.1")}
+    said = apptainer("exec", image, "/usr/bin/python3", "-c", SEARCH, env=bound).stdout.split()
     assert said == ["['/usr/local/cuda/compat/lib']", "False", "True", "/.singularity.d/libs/libcuda.so.1"]
 
 
