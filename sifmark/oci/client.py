@@ -281,7 +281,7 @@ class Registry:
             return
         if kind != "bearer" or not _may_ask(realm, self.host):
             raise RegistryError(f"{self.host}: it asks for a password", remedy, 401, code="registry-refused")
-        asked = {key: fields[key] for key in ("service", "scope") if key in fields}
+        asked: dict[str, str] = {key: fields[key] for key in ("service", "scope") if key in fields}
         asking: dict[str, Any] = {"method": "GET", "params": asked, "auth": login}
         if isinstance(login, str):
             form = {"grant_type": "refresh_token", "client_id": "sifmark", "refresh_token": login, **asked}
