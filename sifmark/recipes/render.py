@@ -33,15 +33,20 @@ sifmark image. It runs one workload and prints one JSON result on stdout.
 A file called WORKLOAD-RECIPE.sif runs that workload if no other is named. Progress goes to stderr."""
 
 
-def base_definition(recipe: Recipe, address: str, agent: str = "docker", date: str = "") -> str:
-    """Return the definition of the converted base, without our layers. `address` is registry/repository@digest.
+def base_definition(recipe: Recipe, digest: str, date: str = "") -> str:
+    """Return the definition of the converted base, without our layers, to be built where `layout_name` is a layout.
 
-    Recipes with the same base and environment share it, so it names none of them. The labels are its last section, as
-    in the complete definition: Apptainer keeps the blank lines between two sections. `date` replaces the time of the
-    conversion.
+    Recipes with the same base and environment share it, so it names none of them. It becomes part of the image, so it
+    names no registry or folder either. The labels are its last section, as in the complete definition: Apptainer keeps
+    the blank lines between two sections. `date` replaces the time of the conversion.
     """
     labels = {TITLE: "sifmark", **({BUILD_DATE: date} if date else {})}
-    return _definition(recipe, address, _labels(labels), agent=agent)
+    return _definition(recipe, layout_name(digest), _labels(labels), agent="oci")
+
+
+def layout_name(digest: str) -> str:
+    """Return what the definition of a converted base calls the layout of the base: a name without a colon."""
+    return digest.replace(":", "-")
 
 
 def definition(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:

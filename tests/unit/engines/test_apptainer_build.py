@@ -134,9 +134,9 @@ def test_which_stages_a_build_makes(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".build-")] == []
 
 
-@pytest.mark.parametrize(("compression", "plain_http"), [("zstd", False), ("gzip", True)])
+@pytest.mark.parametrize("compression", ["zstd", "gzip"])
 def test_a_definition_is_built_without_apptainer_s_own_cache(
-    site: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str, plain_http: bool
+    site: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
     """That cache has no locks: of builds at once, some would find its index half written."""
     program = tmp_path / "bin" / "apptainer"
@@ -145,11 +145,18 @@ def test_a_definition_is_built_without_apptainer_s_own_cache(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
     plan = make_plan("cpu", replace(site, compression=compression))
-    plan = replace(plan, base=replace(plan.base, plain_http=plain_http))
-    build_definition(plan, 86400, tmp_path / "x.def", tmp_path / "x.sif", None, site, lambda _: None)
+    build_definition(plan, 86400, tmp_path / "x.def", tmp_path / "x.sif", None, site, lambda _: None, 0)
     said = (tmp_path / "said").read_text()
     assert said.startswith("86400 build --disable-cache ") and f"-comp {compression}" in said
-    assert ("--no-https" in said) == plain_http
+
+
+def test_a_large_base_may_take_longer(site: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 GB at the 15 MB/s that two cores managed take 22 minutes, and up to ten times as long is no fault."""
+    limits: list[float] = []
+    monkeypatch.setattr(build, "run", lambda *_, time_limit, **__: limits.append(time_limit))
+    for size in (0, 20_000_000_000):
+        build_definition(make_plan("cpu", site), 0, tmp_path / "x.def", tmp_path / "x", None, site, print, size)
+    assert limits[0] == site.time_limit and 10 * 20e9 / 15e6 < limits[1] < 20_000
 
 
 def test_names_are_links_and_are_replaced_in_one_step(site: Settings) -> None:
