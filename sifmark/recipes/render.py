@@ -21,6 +21,17 @@ _CONTEXT_FOLDERS = {SITE: SITE_LAYER, CODE: CODE_LAYER, APPS: CODE_LAYER}
 # Of every image: packages in a user's home are never imported.
 FIXED_ENVIRONMENT = {"PYTHONNOUSERSITE": "1"}
 
+# What no image has of its base, in the words of mksquashfs: caches of tools that installed it. No program needs them,
+# and of /root and /tmp an Apptainer run sees the host's anyway. Of rocm/pytorch they are 9.9 of 31 GB.
+LEFT_OUT = (
+    "root/.cache",
+    *("tmp/*", "tmp/.*"),  # its * is for no name that begins with a dot
+    "var/cache/apt/archives/*.deb",
+    *("opt/conda/pkgs/*.conda", "opt/conda/pkgs/*.tar.bz2"),  # the folders beside them may be in use by links
+)
+LEAVE_OUT = f"-wildcards -e {' '.join(LEFT_OUT)}"
+PLAIN_BUILD = f"apptainer build --notest --mksquashfs-args '{LEAVE_OUT}'"
+
 HELP = """\
 sifmark image. It runs one workload and prints one JSON result on stdout.
 
@@ -108,7 +119,7 @@ def environment_of(recipe: Recipe) -> dict[str, str]:
 
 def _definition(recipe: Recipe, address: str, *sections: str, agent: str = "docker") -> str:
     parts = [
-        f"Bootstrap: {agent}\nFrom: {address}",
+        f"# {PLAIN_BUILD} IMAGE.sif FILE\nBootstrap: {agent}\nFrom: {address}",
         _section("help", HELP),
         _section("environment", _exports(recipe)),
         _section("runscript", run_script()),

@@ -50,6 +50,7 @@ COMPRESSION = {
     "xz": ["-comp", "xz"],
 }
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
+_LEFT_OUT = "left-out"  # a file beside a definition, since Apptainer separates words at every blank
 SBOMS = "sboms.json"  # SBOM drafts, beside them where our wheels were appended
 # Bytes of packed layers a second that a host unpacks and packs again at least: a tenth of what two cores did. Slower is
 # taken for a conversion that hangs. The largest base, 20 GB, may take 5 hours.
@@ -166,7 +167,9 @@ def build_definition(
     """
     # Apptainer's own cache has no locks: of concurrent builds, some find its list of images half written, and fail.
     command = ["apptainer", "build", "--disable-cache", "--force", "--notest"]
-    command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
+    definition.with_name(_LEFT_OUT).write_text("\n".join(render.LEFT_OUT))
+    options = [*COMPRESSION[plan.compression], "-wildcards", "-ef", _LEFT_OUT]
+    command += [f"--mksquashfs-args={' '.join(options)}"]
     run(
         [*command, target, definition],
         log=log,
