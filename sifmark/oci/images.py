@@ -28,6 +28,9 @@ def connect(host: str, retry: bool = False) -> "Registry":
     return Registry(host, ATTEMPTS if retry else 1)
 
 
+_manifests: dict[tuple[str, ...], tuple[Manifest, list[bytes]]] = {}  # by registry, repository, digest and platform
+
+
 @dataclass(frozen=True)
 class ResolvedTag:
     """The digest that a tag refers to, and the digest of each platform's manifest."""
@@ -132,8 +135,18 @@ def fetch_manifest(registry: "Registry", repository: str, reference: str) -> Man
 def _manifest(registry: "Registry", repository: str, digest: str, platform: str) -> tuple[Manifest, list[bytes]]:
     """Return the manifest for a platform, and the documents that lead to it, itself included, as received.
 
-    `digest` may be of the manifest or of a list of platforms. Raises RegistryError.
+    `digest` may be of the manifest or of a list of platforms. What it names never changes, so it is requested once:
+    registries count such requests. Raises RegistryError.
     """
+    key = (registry.host, repository, digest, platform)
+    if key not in _manifests:
+        _manifests[key] = _request_manifest(registry, repository, digest, platform)
+    return _manifests[key]
+
+
+def _request_manifest(
+    registry: "Registry", repository: str, digest: str, platform: str
+) -> tuple[Manifest, list[bytes]]:
     documents = [_document(registry, repository, digest, INDEXES + MANIFESTS)]
     try:
         if "manifests" in read_object(documents[0]):
