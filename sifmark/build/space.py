@@ -21,9 +21,9 @@ def require_space(forecasts: Iterable[Forecast], settings: Settings) -> None:
 
     Of temporary files only those of one build count: builds need not run side by side.
     """
-    known = list(forecasts)
-    cached, stored = sum(each.cached for each in known), sum(each.stored for each in known)
-    temporary = max((each.temporary for each in known), default=0)
+    estimates = list(forecasts)
+    cached, stored = sum(each.cached for each in estimates), sum(each.stored for each in estimates)
+    temporary = max((each.temporary for each in estimates), default=0)
     # Temporary files are gone when the first image is written.
     _require({settings.cache: cached, temporary_folder(): temporary})
     _require({settings.cache: cached, settings.dist: stored})

@@ -145,8 +145,8 @@ class Registry:
         arrival = _Download(self, path, size, tell or ignore)
         try:
             with target.open("a+b") as sink:
-                found = arrival.resume(sink)
-                if found < size:
+                left = arrival.resume(sink)
+                if left < size:
                     self._retry(lambda _last: arrival.receive(sink))
         except OSError as error:  # such as a full disk; the error does not name the path
             cause = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
@@ -155,7 +155,7 @@ class Registry:
         if arrival.digest == digest:
             return
         os.truncate(target, 0)
-        if found:  # what was left was damaged, for example by a loss of power
+        if left:  # what was left was damaged, for example by a loss of power
             self.download(path, digest, size, target, tell)
             return
         cause = f"{self.host}/{path}: the answer has digest {arrival.digest}"
@@ -392,8 +392,8 @@ class _Upload:
 
 def _parameters(challenge: str) -> dict[str, str]:
     """Return the parameters of a challenge."""
-    found: list[tuple[str, str]] = re.findall(r'(\w+)="([^"]*)"', challenge)
-    return dict(found)
+    pairs: list[tuple[str, str]] = re.findall(r'(\w+)="([^"]*)"', challenge)
+    return dict(pairs)
 
 
 def _may_ask(realm: str, host: str) -> bool:

@@ -96,9 +96,9 @@ class _Registry(_Handler):
             self.answer(401, Www_Authenticate=challenge)
         else:
             nvcr.left -= 1
-            self.found(address.path)
+            self.give(address.path)
 
-    def found(self, path: str) -> None:
+    def give(self, path: str) -> None:
         digest = path.rpartition("/")[2]
         if "/manifests/" in path:
             self.answer(200, self.server.manifest, Content_Type=MANIFEST_MEDIA)

@@ -32,10 +32,10 @@ def forecast_build(plan: Plan, settings: Settings) -> Forecast:
     wheels = cached_size(plan.recipe.lock(plan.target), settings.cache)
     if packed is None:
         return Forecast()
-    known = wheels or 0
-    sizes = {BASES: packed, LAYERS: UNPACKED_RATIO * known, BASES_WITH_WHEELS: packed + known}
+    added = wheels or 0
+    sizes = {BASES: packed, LAYERS: UNPACKED_RATIO * added, BASES_WITH_WHEELS: packed + added}
     missing = {kind: size for kind, size in sizes.items() if not seals[kind]}
-    forecast = _forecast(packed + known, missing, settings)
+    forecast = _forecast(packed + added, missing, settings)
     if BASES in missing:
         forecast = replace(forecast, temporary=int(TEMPORARY_RATIO * packed))
     return replace(forecast, size=None, seconds=None) if wheels is None else forecast

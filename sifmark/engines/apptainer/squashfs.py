@@ -19,10 +19,10 @@ def squashfs_tool(name: str) -> str:
     if path := shutil.which(name):
         return path
     try:
-        found = re.search(r"^LIBEXECDIR=(.+)$", run(["apptainer", "buildcfg"]).output, re.MULTILINE)
+        folder = re.search(r"^LIBEXECDIR=(.+)$", run(["apptainer", "buildcfg"]).output, re.MULTILINE)
     except CommandError:
         return name
-    return (found and shutil.which(name, path=f"{found[1]}/apptainer/bin")) or name
+    return (folder and shutil.which(name, path=f"{folder[1]}/apptainer/bin")) or name
 
 
 def list_files(squashfs: Path, offset: int, *folders: str) -> list[tuple[str, ...]]:
