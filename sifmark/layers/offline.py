@@ -51,7 +51,12 @@ def base_layout(base: BaseImage, settings: Settings) -> Iterator[Path]:
     with lock_entry(folder, waiting=f"another process fetches {base.pull}"):
         with step(f"fetch the base {base.pull}") as progress:
             fetch_base(folder, base, progress.detail)
-        require_intact(folder, base.digest)
+        try:
+            require_intact(folder, base.digest)
+        except SifmarkError as error:
+            shutil.rmtree(folder)
+            remedy = "what is damaged is removed from the cache: build again to fetch it again"
+            raise SifmarkError(error.cause, remedy, code=error.code) from error
         yield folder
         shutil.rmtree(folder)
 
