@@ -12,7 +12,20 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
 REGISTRY, LAYERS, TRUST = "tests/unit/test_registry.py", "tests/unit/layers", "tests/unit/trust"
 COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
 HOST = (
-    _fault("a download's digest is not compared", "Registry.download", "arrival.digest != digest", "False", REGISTRY),
+    _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
+    _fault(
+        *("an expired token is renewed elsewhere", "log_in", "self._granting.get(scope, challenge)", "challenge"),
+        "tests/unit/test_nvcr.py",
+    ),
+    _fault("a killed fetch begins again", "Registry.download", '"a+b"', '"w+b"', "tests/unit/test_nvcr.py"),
+    _fault(
+        *("folders of one disk are looked at alone", "_require", "existing_part(folder).stat().st_dev", "hash(folder)"),
+        "tests/unit/build/test_batch.py",
+    ),
+    _fault(
+        *("a first build has no look at space", "forecast_build", "wheels or 0", "wheels"),
+        "tests/unit/engines/test_apptainer_build.py",
+    ),
     _fault("a document's digest is not compared", "Registry.blob", "actual != digest", "False", REGISTRY),
     _fault(
         *("a redirect takes the login along", "rebuild_auth", 'prepared_request.headers.pop("Authorization", None)'),

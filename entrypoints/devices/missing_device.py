@@ -32,7 +32,7 @@ def no_gpu(amd: bool, framework: str, built_for: str | None) -> RunError:
     """Return why a framework built for a version of CUDA or ROCm finds no GPU. Raises RunError if device files lack."""
     if built_for is None:
         return RunError("no_device", f"{framework} is a build for the CPU: it knows neither CUDA nor ROCm")
-    require_files("/dev/kfd" if amd else "/dev/nvidia[0-9]*", "--rocm" if amd else "--nv")
+    require_files("/dev/kfd" if amd else "/dev/nvidia[0-9]*", "--bind /dev/kfd --bind /dev/dri" if amd else "--nv")
     if amd:
         access = "may this user read /dev/kfd and /dev/dri/renderD* (groups render and video)?"
         age = f"If so: is {kernel_driver('amdgpu')} within two releases of ROCm {built_for}, which AMD supports?"

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -14,8 +14,9 @@ from typing import Any
 from sifmark.build.image import BuildReport, build_recipe, is_current
 from sifmark.build.records import read_record
 from sifmark.core.console import status
+from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UnbuildableError
-from sifmark.core.files import free_space, human_size
+from sifmark.core.files import free_space
 from sifmark.core.process import CommandError, CompletedCommand, describe_failure, run_sifmark, thread_pool
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, Forecast
@@ -140,27 +141,15 @@ def plan_build(recipe: str, options: BuildOptions, engine: Engine, settings: Set
         return PlannedBuild(recipe, Action.REFUSE, str(error), code=error.code)
 
 
-def require_space(builds: Iterable[PlannedBuild], settings: Settings) -> None:
-    """Raise SifmarkError if what is to be built surely does not fit into the cache or the folder of images."""
-    forecasts = [build.forecast for build in builds]
-    needed = {
-        settings.cache: sum(forecast.cached for forecast in forecasts),
-        settings.dist: sum(forecast.stored for forecast in forecasts),
-    }
-    for folder, size in needed.items():
-        if size > (free := free_space(folder)):
-            raise SifmarkError(
-                f"the builds add about {human_size(size)} to {folder}, which has {human_size(free)} left",
-                "free space (sifmark clean, sifmark clean --cache), or name another folder in sifmark.toml",
-                code="disk-full",
-            )
-
-
 def default_jobs(builds: Sequence[PlannedBuild], settings: Settings) -> int:
-    """Return how many builds this host carries at once: by cores, memory, and space in the folder of images."""
-    largest = max((build.forecast.stored for build in builds), default=0)
+    """Return how many builds this host carries at once: by cores, memory, and space for images and temporary files."""
     limits = [len(os.sched_getaffinity(0)) // _BUILD_CORES, _available_memory() // _BUILD_MEMORY]
-    limits += [free_space(settings.dist) // largest] if largest else []
+    forecasts = [build.forecast for build in builds]
+    largest = (
+        (settings.dist, max((each.stored for each in forecasts), default=0)),
+        (temporary_folder(), max((each.temporary for each in forecasts), default=0)),
+    )
+    limits += [free_space(folder) // size for folder, size in largest if size]
     return max(1, min(len(builds), *limits))
 
 

@@ -23,10 +23,12 @@ from sifmark.engines.apptainer.sif import Extent, Fingerprints, read_sif
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.engines.docker.engine import Docker
 from sifmark.engines.docker.inspection import DockerInspection
-from sifmark.layers.offline import base_creation_time
+from sifmark.layers.offline import base_creation_time, offline_base
 from sifmark.recipes import render
 from sifmark.recipes.labels import BUILD_KEY, CONVERTED_FROM, STAND_IN
 from sifmark.recipes.plan import Plan, make_plan
+
+_ARCHIVE = "image.tar"
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _converted(plan: Plan, source: str, log: Path, docker: Docker, settings: Set
     target = settings.dist / f"{plan.recipe.name}.sif"
     with atomic_path(target) as draft, tempfile.TemporaryDirectory(dir=draft.parent) as name:
         folder = Path(name)
-        archive, definition = folder / "image.tar", folder / "definition"
+        archive, definition = folder / _ARCHIVE, folder / "definition"
         with step("save the Docker image") as progress, progress.watching(archive):
             docker.daemon.save(source, archive)
         labels = {**plan.labels(), CONVERTED_FROM: source}
@@ -94,8 +96,9 @@ def _converted(plan: Plan, source: str, log: Path, docker: Docker, settings: Set
 
 def _convert(plan: Plan, definition: Path, draft: Path, log: Path, settings: Settings, progress: Step) -> Fingerprints:
     path = definition.with_name("converted.sif")
-    created = base_creation_time(plan.base, settings.sources)
-    build_definition(plan, created, definition, path, log, settings, progress.detail)
+    created = base_creation_time(plan.base, offline_base(plan.base, settings.sources))
+    size = definition.with_name(_ARCHIVE).stat().st_size
+    build_definition(plan, created, definition, path, log, settings, progress.detail, size)
     converted = read_sif(path)
     system = Extent(path, converted.system.offset, converted.system.size)
     packages = packages_in(path, settings.time_limit, system.start)

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from sifmark.build.records import lock_path, log_file, write_build_record
+from sifmark.build.space import require_space
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size
@@ -20,7 +21,7 @@ from sifmark.layers.eviction import remove_all_stale_drafts, trim
 from sifmark.recipes.labels import BUILD_KEY, COMPRESSION
 from sifmark.recipes.names import find_images, recipes_in
 from sifmark.recipes.plan import Plan, make_plan
-from sifmark.recipes.render import definition, dockerfile
+from sifmark.recipes.render import PLAIN_BUILD, definition, dockerfile
 
 FORMATS = ("def", "dockerfile")
 
@@ -55,7 +56,7 @@ def render(name: str, form: str, settings: Settings, bases: str | None = None) -
         build_context(plan, folder, settings, log_file(recipe, settings))
     if form == "dockerfile":
         return dockerfile(plan.recipe, plan.base.pull, plan.labels(), str(folder))
-    status(f"  build it with: apptainer build --notest{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
+    status(f"  build it with: {PLAIN_BUILD}{' --no-https' if plan.base.plain_http else ''} IMAGE.sif FILE")
     return definition(plan.recipe, plan.base.pull, plan.labels(), str(folder))
 
 
@@ -116,6 +117,7 @@ def _build(plan: Plan, engine: Engine, settings: Settings) -> None:
     started = time.monotonic()
     if plan.base.stand_in:
         status(f"  base: a test base in place of {plan.recipe.base.reference}; the image and its results say so")
+    require_space([engine.forecast(plan)], settings)
     with _full_disk_explained(address), engine.build(plan, log) as image:
         seconds = round(time.monotonic() - started, 3)
         write_build_record(plan, engine, image, settings, log=str(log), seconds=seconds, reused=reused)

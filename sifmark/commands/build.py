@@ -15,9 +15,9 @@ from sifmark.build.batch import (
     failed_outcome,
     matching_recipes,
     plan_build,
-    require_space,
     run_builds,
 )
+from sifmark.build.space import require_space
 from sifmark.commands.answers import JSON, TABLE, Table, answer
 from sifmark.core.console import detail, output, output_table, status
 from sifmark.core.errors import SifmarkError, UsageError
@@ -57,7 +57,7 @@ def build_images(
         builds = _plan(recipes, options, engine, settings)
         _show_plan(builds, settings)
         pending = [build for build in builds if build.action is Action.BUILD]
-        require_space(pending, settings)
+        require_space([build.forecast for build in pending], settings)
         outcomes = run_builds(builds, options, engine, settings, jobs or default_jobs(pending, settings))
     _answer_outcomes(outcomes, engine, form)
     if failed := [outcome.recipe for outcome in outcomes if outcome.state is OutcomeState.FAILED]:

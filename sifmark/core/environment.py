@@ -36,6 +36,12 @@ def source_date() -> int | None:
     return int(value)
 
 
+def temporary_folder() -> Path:
+    """Return where Apptainer unpacks and packs what it builds (its documentation, "Build Environment")."""
+    names = ("APPTAINER_TMPDIR", "TMPDIR")
+    return Path(next(filter(None, map(os.environ.get, names)), "/tmp")).absolute()  # noqa: S108 - its default
+
+
 def tool_environment(**extra: str) -> dict[str, str]:
     """Return the environment for the tools that we start: the user's without container variables, plus `extra`."""
     return {**{key: value for key, value in os.environ.items() if not _CONTAINER_VARIABLES.fullmatch(key)}, **extra}

@@ -198,4 +198,9 @@ def human_size(size: float) -> str:
 
 def free_space(folder: Path) -> int:
     """Return the free bytes of the file system of a folder, which need not exist yet."""
-    return shutil.disk_usage(next(path for path in [folder, *folder.parents] if path.exists())).free
+    return shutil.disk_usage(existing_part(folder)).free
+
+
+def existing_part(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that exists."""
+    return next(path for path in [folder, *folder.parents] if path.exists())

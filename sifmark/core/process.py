@@ -165,8 +165,9 @@ def run(
     check: bool = True,
     remedy: str = "",
     environment: Mapping[str, str] | None = None,
+    folder: Path | None = None,
 ) -> CompletedCommand:
-    """Run a command to its end and return what it left.
+    """Run a command to its end, in a folder if one is given, and return what it left.
 
     Its lines are written to `log` and passed to `watch`, those of stdout also to `watch_output`, those of stderr to
     `watch_errors`. `time_limit` is in seconds; `environment` is added to the user's. Raises CommandError, with
@@ -179,7 +180,7 @@ def run(
         started = time.monotonic()
         with contextlib.ExitStack() as cleanup:
             handlers = (write_line, watch, watch_output), (write_line, watch, watch_errors)
-            process, output, errors = _launch(cleanup, words, environment or {}, *handlers)
+            process, output, errors = _launch(cleanup, words, environment or {}, folder, *handlers)
             if not _ends_within(process, time_limit):
                 raise _timed_out(words, time_limit)
         _raise_failure(output, errors)
@@ -240,12 +241,13 @@ def _launch(
     cleanup: contextlib.ExitStack,
     words: tuple[str, ...],
     environment: Mapping[str, str],
+    folder: Path | None,
     output_handlers: _Handlers,
     error_handlers: _Handlers,
 ) -> tuple[subprocess.Popen[str], PipeReader, PipeReader]:
     """Start a command and the readers of its pipes. `cleanup` stops it; no signal can come in between."""
     with postponed_signals():
-        process = _start(words, environment)
+        process = _start(words, environment, folder)
         cleanup.callback(_running.discard, process)
         _running.add(process)
         if _stopping.is_set():
@@ -256,7 +258,7 @@ def _launch(
     return process, output, errors
 
 
-def _start(words: tuple[str, ...], environment: Mapping[str, str]) -> subprocess.Popen[str]:
+def _start(words: tuple[str, ...], environment: Mapping[str, str], folder: Path | None) -> subprocess.Popen[str]:
     try:
         return subprocess.Popen(
             words,
@@ -264,6 +266,7 @@ def _start(words: tuple[str, ...], environment: Mapping[str, str]) -> subprocess
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=tool_environment(**environment),
+            cwd=folder,
             text=True,
             errors="replace",
             start_new_session=True,

@@ -2,21 +2,23 @@
 
 import os
 import pwd
+import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from sifmark.core.checks import Check, Status
-from sifmark.core.environment import platform_name
+from sifmark.core.environment import platform_name, temporary_folder
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import human_size
+from sifmark.core.files import existing_part, free_space, human_size
 from sifmark.core.process import CommandError, run
 from sifmark.core.settings import Settings
 from sifmark.doctor.cards import check_numa_nodes
 from sifmark.doctor.launch import check_launch
-from sifmark.engines import APPTAINER, DOCKER, open_engine
+from sifmark.engines import APPTAINER, DOCKER, Forecast, open_engine
 from sifmark.engines.apptainer.engine import MINIMUM, user_flags
+from sifmark.engines.apptainer.squashfs import squashfs_tool
 from sifmark.engines.docker.client import DockerDaemon, DockerError
 from sifmark.oci.images import ping
 from sifmark.publish.stores import open_store
@@ -24,7 +26,8 @@ from sifmark.recipes.base import BaseImage
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
-_SPACE_NEEDED = 6 * 1024**3  # bytes: a torch image, its stages in the cache, and a copy being written
+_SPACE_NEEDED = 6 * 1024**3  # bytes, where no base says more: a torch image, its stages, and a copy being written
+_SQUASHFS_TOOLS = (4, 4)  # the first with zstd everywhere and with SOURCE_DATE_EPOCH
 # Ubuntu closes user namespaces to programs without an AppArmor profile; Apptainer's profile opens them to it alone.
 _APPARMOR = "kernel.apparmor_restrict_unprivileged_userns"
 _PROFILE = Path("/etc/apparmor.d/apptainer")
@@ -53,7 +56,7 @@ def check_apptainer(settings: Settings) -> Iterator[Check]:
         flags = " ".join(user_flags())
         yield Check("Apptainer", Status.PASSED, version + (f", run with {flags} for this root" if flags else ""))
     for program in ("mksquashfs", "unsquashfs"):
-        yield _check_program(program)
+        yield _check_squashfs_tool(program)
 
 
 def check_docker(settings: Settings) -> Iterator[Check]:
@@ -137,25 +140,42 @@ def check_subordinate_ids(_settings: Settings) -> Iterator[Check]:
 
 def check_folders(settings: Settings) -> Iterator[Check]:
     """Check space, and the right to execute, where builds and engines write."""
-    folders = {"cache": settings.cache, "dist": settings.dist, "temporary": Path(tempfile.gettempdir())}
-    for role, folder in folders.items():
-        yield from _check_folder(f"{role} folder", folder)
+    forecasts = dict(_forecasts(settings))
+    yield from _check_folder("cache", settings.cache, {name: each.cached for name, each in forecasts.items()})
+    yield from _check_folder("dist", settings.dist, {name: each.stored for name, each in forecasts.items()})
+    temporary = {name: each.temporary for name, each in forecasts.items()}
+    yield from _check_folder("temporary", temporary_folder(), temporary)
 
 
-def _check_folder(name: str, folder: Path) -> Iterator[Check]:
-    existing = next(path for path in [folder, *folder.parents] if path.exists())
+def _forecasts(settings: Settings) -> Iterator[tuple[str, Forecast]]:
+    """Yield what a build of each recipe would take, as far as that is known."""
+    engine = open_engine(settings)
+    for recipe in recipe_names():
+        with suppress(SifmarkError):
+            plan = make_plan(recipe, settings)
+            plan.require_resolved()
+            yield recipe, engine.forecast(plan)
+
+
+def _check_folder(role: str, folder: Path, needs: Mapping[str, int]) -> Iterator[Check]:
+    """Check a folder; `needs` are the bytes that the build of each recipe would add to it."""
+    name, existing = f"{role} folder", existing_part(folder)
     if not os.access(existing, os.W_OK):
-        yield Check(name, Status.FAILED, f"{folder} is not writable", "name another in sifmark.toml or TMPDIR")
+        remedy = "name another in sifmark.toml, or by APPTAINER_TMPDIR or TMPDIR"
+        yield Check(name, Status.FAILED, f"{folder} is not writable", remedy)
         return
     if os.statvfs(existing).f_flag & os.ST_NOEXEC:
         yield Check(name, Status.WARNING, f"{folder} is mounted noexec", "name another folder for builds")
-    free = shutil.disk_usage(existing).free
+    free = free_space(existing)
+    needed, recipe = max(((size, recipe) for recipe, size in needs.items()), default=(0, ""))
+    what = f"a build of {recipe}" if needed > _SPACE_NEEDED else "a build"
+    needed = max(needed, _SPACE_NEEDED)
     detail = f"{folder} has {human_size(free)} left"
-    if free < _SPACE_NEEDED:
-        remedy = f"free some, or name another folder: a build needs {human_size(_SPACE_NEEDED)}"
+    if free < needed:
+        remedy = f"free some, or name another folder: {what} needs about {human_size(needed)}"
         yield Check(name, Status.WARNING, detail, remedy)
     else:
-        yield Check(name, Status.PASSED, detail)
+        yield Check(name, Status.PASSED, f"{detail}, {what} needs about {human_size(needed)}")
 
 
 def check_registries(settings: Settings) -> Iterator[Check]:
@@ -205,6 +225,17 @@ def _check_registry(name: str, host: str, remedy: str) -> Check:
     if fault is None:
         return Check(name, Status.PASSED, f"{host} answers")
     return Check(name, Status.WARNING, fault, remedy)
+
+
+def _check_squashfs_tool(name: str) -> Check:
+    path = shutil.which(squashfs_tool(name))
+    if path is None:
+        return Check(name, Status.FAILED, "not installed", "ci/setup/apptainer installs it")
+    match = re.search(r"version (\d+)\.(\d+)", run([path, "-version"], check=False).output)
+    if match and tuple(map(int, match.groups())) < _SQUASHFS_TOOLS:
+        remedy = "install squashfs-tools 4.4 or newer: older ones have no zstd or no SOURCE_DATE_EPOCH"
+        return Check(name, Status.FAILED, f"{path} is {match[0]}", remedy)
+    return Check(name, Status.PASSED, f"{path}, {match[0]}" if match else path)
 
 
 def _check_program(name: str, missing: Status = Status.FAILED) -> Check:

@@ -21,7 +21,8 @@ from sifmark.core.files import atomic_path, read_once, sha256_files, sha256_json
 from sifmark.core.locks import file_lock, lock_file
 from sifmark.core.permissions import require_unshared
 
-WHEELS, LAYERS, BASES, BASES_WITH_WHEELS = KINDS = ("wheels", "layers", "bases", "stocked")  # folders of the cache
+# Folders of the cache. What is fetched of a base stays only until the base is converted.
+WHEELS, LAYERS, FETCHED, BASES, BASES_WITH_WHEELS = KINDS = ("wheels", "layers", "fetched", "bases", "stocked")
 SEAL = "seal.json"
 _Result = TypeVar("_Result")
 _ATTEMPTS = 3  # to make an entry that reads back as it was written

@@ -1,22 +1,25 @@
-"""The sources folder: the bases and wheels that builds need, for hosts without a network.
+"""Bases and wheels as files: in the sources folder, for hosts without a network, or fetched into the cache.
 
-`bases/<digest>/` is a base as an OCI image layout, `wheels/<sha256>/` has a wheel. If the setting `sources` names the
-folder, builds look there before they use a network. Every file is checked against the hash in its path, when it is
-fetched and again when it is used.
+In the sources folder `bases/<digest>/` is a base as an OCI image layout, `wheels/<sha256>/` has a wheel. If the setting
+`sources` names the folder, builds look there before they use a network. Every file is checked against the hash in its
+path, when it is fetched and again when it is used.
 """
 
 import json
 import shutil
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sifmark.core.console import step
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import FIXED_MTIME, atomic_path
-from sifmark.layers.cache import WHEELS
+from sifmark.core.settings import Settings
+from sifmark.layers.cache import FETCHED, WHEELS, lock_entry
 from sifmark.oci.images import configuration, fetch_image
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import Manifest, read_index, read_manifest, read_object
@@ -33,22 +36,52 @@ def offline_base(base: BaseImage, sources: Path | None) -> Path | None:
     return layout.folder if layout.index_file.is_file() else None
 
 
-def base_creation_time(base: BaseImage, sources: Path | None) -> int:
+@contextmanager
+def base_layout(base: BaseImage, settings: Settings) -> Iterator[Path]:
+    """Yield the layout of a base: in the sources folder, or in the cache, where it is fetched.
+
+    What an interrupted build has fetched is continued. After the block nothing of it is left in the cache, unless the
+    block fails: the converted base takes its place, and both together would need twice the space.
+    """
+    if layout := offline_base(base, settings.sources):
+        require_intact(layout, base.digest)
+        yield layout
+        return
+    folder = settings.cache / FETCHED / base.digest.removeprefix("sha256:")
+    with lock_entry(folder, waiting=f"another process fetches {base.pull}"):
+        with step(f"fetch the base {base.pull}") as progress:
+            fetch_base(folder, base, progress.detail)
+        try:
+            require_intact(folder, base.digest)
+        except SifmarkError as error:
+            shutil.rmtree(folder)
+            remedy = "what is damaged is removed from the cache: build again to fetch it again"
+            raise SifmarkError(error.cause, remedy, code=error.code) from error
+        yield folder
+        shutil.rmtree(folder)
+
+
+def base_creation_time(base: BaseImage, layout: Path | None) -> int:
     """Return the date of a base's configuration, in seconds since 1970; none of its files should be newer.
 
-    If it is 1970 or missing, as in reproducible images, return FIXED_MTIME. Raises SifmarkError if neither the sources
-    folder nor the registry has the configuration.
+    If it is 1970 or missing, as in reproducible images, return FIXED_MTIME. Without a layout the registry is asked.
+    Raises SifmarkError if there is no configuration.
     """
     try:
-        created = _base_configuration(base, sources)["created"]
+        created = _base_configuration(base, layout)["created"]
         return max(int(datetime.fromisoformat(created).timestamp()), FIXED_MTIME)
     except (KeyError, TypeError, ValueError):
         return FIXED_MTIME
 
 
 def add_base(folder: Path, base: BaseImage, report: Callable[[str], None]) -> int:
-    """Fetch a base into a sources folder, except for blobs that exist there. Return its size in bytes."""
-    layout = Layout(_folder(folder, base.digest), _REMEDY)
+    """Fetch a base into a sources folder, except for what exists there. Return its size in bytes."""
+    return fetch_base(_folder(folder, base.digest), base, report)
+
+
+def fetch_base(folder: Path, base: BaseImage, report: Callable[[str], None]) -> int:
+    """Fetch a base into a layout, except for what exists there. Return its size in bytes."""
+    layout = Layout(folder, _REMEDY)
     manifest, total = fetch_image(base.address, base.digest, platform_name(), layout, report)
     layout.write_index([manifest])
     return total
@@ -113,12 +146,7 @@ def _manifest(folder: Path, digest: str) -> Manifest:
         raise SifmarkError(cause, _REMEDY, code="file-damaged") from error
 
 
-def _base_configuration(base: BaseImage, sources: Path | None) -> Mapping[str, Any]:
-    """Return the base's configuration from the sources folder, or else from the registry."""
-    if layout := offline_base(base, sources):
-        return _configuration(layout, base.digest)
-    return configuration(base.address, base.digest, platform_name())
-
-
-def _configuration(folder: Path, digest: str) -> Mapping[str, Any]:
-    return read_object(Layout(folder, _REMEDY).read(_manifest(folder, digest).config.digest))
+def _base_configuration(base: BaseImage, layout: Path | None) -> Mapping[str, Any]:
+    if layout is None:
+        return configuration(base.address, base.digest, platform_name())
+    return read_object(Layout(layout, _REMEDY).read(_manifest(layout, base.digest).config.digest))

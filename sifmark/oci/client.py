@@ -5,6 +5,7 @@ By the OCI distribution specification 1.1 and Docker's token authentication. Log
 """
 
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ from requests.utils import parse_header_links
 from urllib3.exceptions import HTTPError
 
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError
-from sifmark.core.files import human_size, sha256_bytes
+from sifmark.core.files import human_size, read_once, sha256_bytes
 from sifmark.oci.credentials import Login, login_for
 from sifmark.oci.manifest import read_object
 from sifmark.oci.reference import is_loopback
@@ -61,6 +62,8 @@ class Registry:
     def __init__(self, host: str, attempts: int = 1) -> None:
         self.host, self.attempts, plain = host, attempts, is_loopback(host)
         self.base = f"{'http' if plain else 'https'}://{APIS.get(host, host)}/v2/"
+        self._granting: dict[str, str] = {}  # by scope the first challenge that led to a token
+        self._scope = ""  # of the last token
         self.session = Session()
         self.session.trust_env = not plain  # a proxy leads out of this machine, never to a loopback address
 
@@ -134,21 +137,29 @@ class Registry:
     def download(
         self, path: str, digest: str, size: int, target: Path, tell: Callable[[int], None] | None = None
     ) -> None:
-        """Write a blob of `size` bytes to a file; after an interruption the download continues.
+        """Write a blob of `size` bytes to a file; a file that an interrupted download left is continued.
 
-        Raises RegistryError for any other bytes, and at once for more; SifmarkError if they cannot be written.
+        Raises RegistryError for any other bytes, and at once for more; SifmarkError if they cannot be written. A file
+        of other bytes is emptied.
         """
         arrival = _Download(self, path, size, tell or ignore)
         try:
-            with target.open("wb") as sink:
-                self._retry(lambda _last: arrival.receive(sink))
+            with target.open("a+b") as sink:
+                left = arrival.resume(sink)
+                if left < size:
+                    self._retry(lambda _last: arrival.receive(sink))
         except OSError as error:  # such as a full disk; the error does not name the path
             cause = f"{target.parent}: {error.strerror}, with {human_size(arrival.size)} of {human_size(size)} written"
-            remedy = "free space there (sifmark clean), or name another folder: dist, or TMPDIR"
+            remedy = "free space there (sifmark clean), or name another folder: cache, dist, or TMPDIR"
             raise SifmarkError(cause, remedy, code="disk-full") from error
-        if arrival.digest != digest:
-            cause = f"{self.host}/{path}: the answer has digest {arrival.digest}"
-            raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
+        if arrival.digest == digest:
+            return
+        os.truncate(target, 0)
+        if left:  # what was left was damaged, for example by a loss of power
+            self.download(path, digest, size, target, tell)
+            return
+        cause = f"{self.host}/{path}: the answer has digest {arrival.digest}"
+        raise RegistryError(cause, REGISTRY_REMEDY, code="digest-mismatch")
 
     def content(self, path: str, accepted: tuple[str, ...] = ("*/*",)) -> bytes:
         """Return a document as received. Raises RegistryError if there is none."""
@@ -254,9 +265,15 @@ class Registry:
         raise RegistryError(cause, remedy, answer.status_code, code="registry-refused")
 
     def log_in(self, challenge: str) -> None:
-        """Get a token, as the logged-in user or anonymously, or use a password. Raises RegistryError."""
-        fields = dict(re.findall(r'(\w+)="([^"]*)"', challenge))
-        realm, kind = fields.get("realm", ""), challenge.lower().partition(" ")[0]
+        """Get a token, as the logged-in user or anonymously, or use a password. Raises RegistryError.
+
+        When a token expires, the challenge that led to it is answered again: nvcr.io then names another token server,
+        which has no token for anonymous users (NVIDIA/nvidia-container-toolkit#1945).
+        """
+        scope = _parameters(challenge).get("scope", self._scope)
+        challenge = self._granting.get(scope, challenge)
+        fields, kind = _parameters(challenge), challenge.lower().partition(" ")[0]
+        realm = fields.get("realm", "")
         login, remedy = self._login.secret, _MEANINGS[401][1].replace("HOST", self.host)
         remedy += f". One did not read: {self._login.unread}" if self._login.unread else ""
         if kind == "basic" and isinstance(login, tuple):
@@ -264,7 +281,7 @@ class Registry:
             return
         if kind != "bearer" or not _may_ask(realm, self.host):
             raise RegistryError(f"{self.host}: it asks for a password", remedy, 401, code="registry-refused")
-        asked = {key: fields[key] for key in ("service", "scope") if key in fields}
+        asked: dict[str, str] = {key: fields[key] for key in ("service", "scope") if key in fields}
         asking: dict[str, Any] = {"method": "GET", "params": asked, "auth": login}
         if isinstance(login, str):
             form = {"grant_type": "refresh_token", "client_id": "sifmark", "refresh_token": login, **asked}
@@ -273,6 +290,7 @@ class Registry:
         token = granted.get("token") or granted.get("access_token")
         if not isinstance(token, str):
             raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401, code="registry-refused")
+        self._scope, self._granting[scope] = scope, challenge
         self.session.headers["Authorization"] = f"Bearer {token}"
 
     def _ask_for_token(self, realm: str, **options: Any) -> Mapping[str, Any]:
@@ -306,6 +324,13 @@ class _Download:
     def digest(self) -> str:
         """`sha256:<hex>` of the bytes received."""
         return f"sha256:{self._hash.hexdigest()}"
+
+    def resume(self, sink: BinaryIO) -> int:
+        """Take what a file holds as received. Return its bytes."""
+        sink.seek(0)
+        read_once(sink, self._hash.update)
+        self.size = sink.tell()
+        return self.size
 
     def receive(self, sink: BinaryIO) -> None:
         """Request the rest, and write it. Raises TransientError if it does not come.
@@ -363,6 +388,12 @@ class _Upload:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+
+def _parameters(challenge: str) -> dict[str, str]:
+    """Return the parameters of a challenge."""
+    pairs: list[tuple[str, str]] = re.findall(r'(\w+)="([^"]*)"', challenge)
+    return dict(pairs)
 
 
 def _may_ask(realm: str, host: str) -> bool:

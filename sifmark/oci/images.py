@@ -28,6 +28,9 @@ def connect(host: str, retry: bool = False) -> "Registry":
     return Registry(host, ATTEMPTS if retry else 1)
 
 
+_manifests: dict[tuple[str, ...], tuple[Manifest, list[bytes]]] = {}  # by registry, repository, digest and platform
+
+
 @dataclass(frozen=True)
 class ResolvedTag:
     """The digest that a tag refers to, and the digest of each platform's manifest."""
@@ -43,7 +46,9 @@ def ping(host: str) -> str | None:
         answer = connect(host).get("")
     except RegistryError as error:
         return error.cause
-    asks_for_login = answer.status_code in (401, 403) and "registry" in str(answer.headers).lower()
+    # nvcr.io says nothing else of itself: google/go-containerregistry#728 has its answer.
+    challenge = answer.headers.get("WWW-Authenticate", "").lower()
+    asks_for_login = answer.status_code == 401 and challenge.startswith(("bearer ", "basic "))
     return None if answer.status_code == 200 or asks_for_login else f"{host}: answers with {answer.status_code}"
 
 
@@ -89,23 +94,31 @@ def compressed_size(address: str, digest: str, platform: str) -> int:
 def fetch_image(
     address: str, digest: str, platform: str, layout: Layout, report: Callable[[str], None]
 ) -> tuple[Descriptor, int]:
-    """Fetch an image for a platform into a layout, except for blobs that exist there. Its index is not written.
+    """Fetch an image for a platform into a layout, except for what exists there. Its index is not written.
 
-    `digest` may be of a manifest or of a list of platforms. Return the manifest's descriptor and the bytes of the
-    image. Raises RegistryError.
+    What an interrupted process left of a blob is continued. `digest` may be of a manifest or of a list of platforms.
+    Return the manifest's descriptor and the bytes of the image. Raises RegistryError.
     """
     host, _, repository = address.partition("/")
     registry = connect(host, retry=True)
     manifest, documents = _manifest(registry, repository, digest, platform)
     parts = (manifest.config, *manifest.layers)
+    total, done = sum(part.size for part in parts), 0
     for number, part in enumerate(parts, start=1):
-        if not layout.blob(part.digest).is_file():
-            report(f"{number} of {len(parts)}, {human_size(part.size)}")
-            with layout.draft(part.digest) as draft:
-                registry.download(f"{repository}/blobs/{part.digest}", part.digest, part.size, draft)
+        with layout.partial(part.digest) as partial:
+            if partial is not None:
+                report(f"{number} of {len(parts)}, {human_size(part.size)}")
+                tell = _progress(report, done, total)
+                registry.download(f"{repository}/blobs/{part.digest}", part.digest, part.size, partial, tell)
+        done += part.size
     for content in documents:
         layout.add(content)
-    return descriptor_of(manifest.media_type, manifest.content), sum(part.size for part in parts)
+    return descriptor_of(manifest.media_type, manifest.content), total
+
+
+def _progress(report: Callable[[str], None], done: int, total: int) -> Callable[[int], None]:
+    """Return what reports a blob's bytes received so far, as a part of an image; `done` bytes came before it."""
+    return lambda size: report(f"{human_size(done + size)} of {human_size(total)}")
 
 
 def fetch_manifest(registry: "Registry", repository: str, reference: str) -> Manifest:
@@ -122,8 +135,18 @@ def fetch_manifest(registry: "Registry", repository: str, reference: str) -> Man
 def _manifest(registry: "Registry", repository: str, digest: str, platform: str) -> tuple[Manifest, list[bytes]]:
     """Return the manifest for a platform, and the documents that lead to it, itself included, as received.
 
-    `digest` may be of the manifest or of a list of platforms. Raises RegistryError.
+    `digest` may be of the manifest or of a list of platforms. What it names never changes, so it is requested once:
+    registries count such requests. Raises RegistryError.
     """
+    key = (registry.host, repository, digest, platform)
+    if key not in _manifests:
+        _manifests[key] = _request_manifest(registry, repository, digest, platform)
+    return _manifests[key]
+
+
+def _request_manifest(
+    registry: "Registry", repository: str, digest: str, platform: str
+) -> tuple[Manifest, list[bytes]]:
     documents = [_document(registry, repository, digest, INDEXES + MANIFESTS)]
     try:
         if "manifests" in read_object(documents[0]):

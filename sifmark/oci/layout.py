@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import atomic_path, read_bounded, scratch_dir, sha256_bytes, sha256_file, write_json
+from sifmark.core.files import read_bounded, scratch_dir, sha256_bytes, sha256_file, write_json
+from sifmark.core.locks import file_lock
 from sifmark.oci.manifest import Descriptor, read_index
 from sifmark.oci.reference import DIGEST, MAX_DOCUMENT_SIZE
 
@@ -128,10 +129,23 @@ class Layout:
             draft.replace(self.blob(blob.digest))
 
     @contextmanager
-    def draft(self, digest: str) -> Iterator[Path]:
-        """Yield a path that becomes a blob if the block succeeds: for bytes whose digest the block itself checks."""
-        with atomic_path(self.blob(digest)) as path:
-            yield path
+    def partial(self, digest: str) -> Iterator[Path | None]:
+        """Yield a file that becomes a blob if the block succeeds, and else stays for the next attempt.
+
+        The block checks the digest. Yield None if the blob exists. A process that fetches the same blob waits.
+        """
+        blob = self.blob(digest)
+        partial = blob.with_name(f".{blob.name}.partial")
+        if blob.is_file():
+            yield None
+            return
+        with file_lock(partial, waiting=f"another process fetches {digest}"):
+            if blob.is_file():  # since another process has it
+                partial.unlink()
+                yield None
+            else:
+                yield partial
+                partial.replace(blob)
 
     def index(self) -> dict[str, Any]:
         """Return the index, including what others wrote there; an empty one if there is no file.

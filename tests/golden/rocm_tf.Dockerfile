@@ -26,7 +26,6 @@ LABEL org.label-schema.build-date="<date>" \
     org.sifmark.platform="x86_64" \
     org.sifmark.python="3.12" \
     org.sifmark.recipe="rocm_tf" \
-    org.sifmark.run-flags="--rocm" \
     org.sifmark.stand-in="false" \
     org.sifmark.workloads="bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,image_compression,lstm,mcmc,resnet50,resnext101_32x4d"
 ENTRYPOINT ["/sifmark/run"]

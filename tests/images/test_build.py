@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -178,33 +179,44 @@ def test_two_builds_at_once(cold: Site) -> None:
 
 
 @pytest.fixture
-def small_disk(site: Site) -> Iterator[Path]:
-    """A file system of 60 MiB, less than the image takes."""
+def disk(site: Site) -> Iterator[Path]:
+    """A file system that takes a build, but no second one."""
     if os.geteuid() != 0:
         pytest.skip("only root may mount a small file system")
     folder = site.folder / "small"
     folder.mkdir()
-    call(["mount", "-t", "tmpfs", "-o", "size=60m", "tmpfs", folder])
+    call(["mount", "-t", "tmpfs", "-o", "size=400m", "tmpfs", folder])
     yield folder
     call(["umount", "--lazy", folder])
+
+
+def fill(disk: Path) -> None:
+    """Leave a megabyte of a file system."""
+    (disk / "fill").write_bytes(bytes(shutil.disk_usage(disk).free - 2**20))
 
 
 @pytest.mark.parametrize(
     "role", ["SIFMARK_DIST", *(pytest.param(name, marks=pytest.mark.full) for name in ("SIFMARK_CACHE", "TMPDIR"))]
 )
-def test_a_full_disk_is_named_and_leaves_nothing(cold: Site, small_disk: Path, role: str) -> None:
-    if role == "SIFMARK_CACHE":
-        cold = cold.with_cache(small_disk)
-    fill = small_disk / "fill"
-    if role == "TMPDIR":
-        fill.write_bytes(bytes(55 * 2**20))
-    done = cold.build(check=False, **{role: str(small_disk)})
-    assert done.returncode == 1, done.stderr
-    assert "no space left" in done.stderr.lower()
-    assert "Traceback" not in done.stderr
-    left = [path for path in small_disk.rglob("*.sif") if not path.name.startswith(".")]
+def test_a_disk_that_fills_up_is_named_and_nothing_is_left(cold: Site, disk: Path, role: str) -> None:
+    cold = cold.with_cache(disk / "cache") if role == "SIFMARK_CACHE" else cold.using(**{role: str(disk)})
+    process = cold.start("build", RECIPE, until="- fetch the base")
+    fill(disk)
+    _, said = process.communicate()
+    assert process.returncode == 1, said
+    assert "no space left" in said.lower()
+    assert "Traceback" not in said
+    left = [path for path in disk.rglob("*.sif") if not path.name.startswith(".")]
     assert left == []
     assert finished(cold) == []
+
+
+@pytest.mark.parametrize("role", ["APPTAINER_TMPDIR", pytest.param("SIFMARK_DIST", marks=pytest.mark.full)])
+def test_a_disk_that_is_too_small_is_named_before_anything_is_fetched(cold: Site, disk: Path, role: str) -> None:
+    fill(disk)
+    done = cold.build(check=False, **{role: str(disk)})
+    assert done.returncode == 1 and f"to {disk}, with no more than 1 MiB left" in done.stderr, done.stderr
+    assert "fetch the base" not in done.stderr and not (cold.folder / "cache" / "fetched").exists()
 
 
 def test_a_registry_that_is_down(cold: Site) -> None:
@@ -262,9 +274,13 @@ def test_a_registry_that_goes_half_way(cold: Site, dying_registry: str) -> None:
     assert "sifmark doctor" in done.stderr and "Traceback" not in done.stderr
     assert finished(cold) == []
     assert leftovers(cold) == []
+    fetched = cold.folder / "cache" / "fetched"
+    parts = [path.stat().st_size for path in fetched.rglob("sha256/.*.partial")]
+    assert any(size >= 2**19 for size in parts), "half of a layer waits for the next build"
     pins.write_text(whole)
     cold.build()
     assert finished(cold) == sorted(NAMES)
+    assert not list(fetched.glob("[!.]*")), "the converted base has taken its place"
 
 
 def test_apptainer_s_own_cache_is_left_alone(cold: Site) -> None:

@@ -8,6 +8,7 @@ import pytest
 from docker.errors import ImageNotFound
 from images.sites import INV, Site, call, docker_alone
 
+from sifmark.core.files import sha256_file
 from sifmark.core.settings import load_settings, with_options
 from sifmark.engines.docker.engine import Docker, stage_tag
 from sifmark.recipes.plan import make_plan
@@ -29,6 +30,10 @@ def test_a_build_in_a_network_namespace_without_routes(bare: Site) -> None:
     failed = call([*NO_NETWORK, *INV, "build", "ipu"], check=False, env=alone, cwd=bare.folder)
     assert failed.returncode == 1 and not (bare.dist / "ipu.sif").exists()
     call([*NO_NETWORK, *INV, "build", "ipu"], env=bare.environment, cwd=bare.folder)
+    image = bare.dist / "ipu.sif"
+    offline = sha256_file(image)
+    bare.with_cache(bare.folder / "another").using(SIFMARK_SOURCES="").inv("build", "ipu", "--force")
+    assert sha256_file(image) == offline, "what a registry gives is the same image"
     (stages,) = json.loads(bare.inv("verify", "image_compression-ipu", "--json").stdout).values()
     assert {verdict["outcome"] for verdict in stages} <= {"passed", "skipped"}
 

@@ -52,3 +52,12 @@ def trusting(site: Settings, made_by_0_1_0: Path) -> Settings:
     if open_engine(site, "apptainer").version() is None:
         pytest.skip("Apptainer is not installed: ci/setup/apptainer")
     return replace(site, keys=(str(made_by_0_1_0 / "key.pub"),))
+
+
+@pytest.fixture
+def no_logins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder for Docker's configuration, where the only logins of this user lie."""
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("APPTAINER_CONFIGDIR", str(tmp_path / "empty"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    return tmp_path

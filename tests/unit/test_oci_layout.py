@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,10 +37,37 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), layout.writer() as blob:
         blob.write(CONTENT)
         raise ZeroDivisionError
-    with pytest.raises(ZeroDivisionError), layout.draft(DIGEST) as draft:
-        draft.write_bytes(CONTENT)
-        raise ZeroDivisionError
     assert files(tmp_path) == []
+
+
+def test_a_part_of_a_blob_stays_until_it_is_whole(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with pytest.raises(ZeroDivisionError), layout.partial(DIGEST) as partial:
+        assert partial is not None and partial.write_bytes(CONTENT[:3]) and not layout.has(DIGEST)
+        raise ZeroDivisionError
+    with layout.partial(DIGEST) as partial:
+        assert partial is not None and partial.read_bytes() == CONTENT[:3]
+        partial.write_bytes(CONTENT)
+    assert layout.read(DIGEST) == CONTENT and files(tmp_path) == [f"blobs/sha256/{DIGEST[7:]}"]
+    with layout.partial(DIGEST) as partial:
+        assert partial is None
+
+
+def test_two_processes_do_not_fetch_a_blob_twice(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    taken: list[Path | None] = []
+
+    def fetch() -> None:
+        with layout.partial(DIGEST) as partial:
+            taken.append(partial)
+
+    with layout.partial(DIGEST) as partial:
+        assert partial is not None
+        other = threading.Thread(target=fetch)
+        other.start()
+        partial.write_bytes(CONTENT)
+    other.join()
+    assert taken == [None] and files(tmp_path) == [f"blobs/sha256/{DIGEST[7:]}"]
 
 
 def test_a_file_is_stored_only_under_its_own_digest(tmp_path: Path) -> None:

@@ -187,15 +187,6 @@ def test_a_login_by_an_identity_token_is_used(
     }
 
 
-@pytest.fixture
-def no_logins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A folder for Docker's configuration, where the only logins of this user lie."""
-    (tmp_path / "empty").mkdir()
-    monkeypatch.setenv("APPTAINER_CONFIGDIR", str(tmp_path / "empty"))
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    return tmp_path
-
-
 @pytest.mark.parametrize("key", ["credsStore", "credHelpers"])
 def test_a_login_that_a_helper_keeps_is_used(
     served: Served, no_logins: Path, monkeypatch: pytest.MonkeyPatch, key: str

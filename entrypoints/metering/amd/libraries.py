@@ -96,7 +96,7 @@ class RocmSmi:
         try:
             self.library = ctypes.CDLL(ROCM_SMI)
         except OSError as error:
-            raise MeterError(f"{ROCM_SMI} is not visible: was the container started with --rocm?") from error
+            raise MeterError(f"{ROCM_SMI} is not in this image, nor amdsmi: AMD's images have them") from error
         self.require(self.library.rsmi_init(ctypes.c_uint64(0)), "rsmi_init")
 
     def require(self, status: int, call: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import FIXED_MTIME, read_once
 from sifmark.core.process import run
+from sifmark.engines.apptainer.squashfs import squashfs_tool
 
 # Superblock (squashfs-tools, squashfs_fs.h), little-endian: magic, inodes, date, block size, fragments; compressor,
 # log2 of the block size, flags, ids, version; root inode, bytes used; starts of the tables of ids, xattrs, inodes,
@@ -77,7 +78,7 @@ def append(layer: Path, base: Path, end: Path, log: Path | None, time_limit: flo
 def append_in_place(layer: Path, squashfs: Path, log: Path | None, time_limit: float) -> None:
     """Add a layer's folders to a squashfs. Raises SifmarkError naming command and log."""
     run(
-        ["mksquashfs", layer, squashfs, "-all-root", "-no-progress", "-no-recovery"],
+        [squashfs_tool("mksquashfs"), layer, squashfs, "-all-root", "-no-progress", "-no-recovery"],
         log=log,
         time_limit=time_limit,
         remedy=DISK_REMEDY,

@@ -16,7 +16,7 @@ from uuid import NAMESPACE_URL, uuid5
 
 from sifmark.attestations import provenance, sbom
 from sifmark.core import git
-from sifmark.core.console import step
+from sifmark.core.console import Step, step
 from sifmark.core.files import sha256_bytes, write_json
 from sifmark.core.process import run, thread_pool
 from sifmark.core.settings import Settings
@@ -38,7 +38,7 @@ from sifmark.engines.apptainer.squashfs import modes_and_links, packages_in
 from sifmark.layers.assemble import code_layer, site_layer
 from sifmark.layers.cache import BASES, BASES_WITH_WHEELS, LAYERS, Entry
 from sifmark.layers.interpreter import require_interpreter
-from sifmark.layers.offline import base_creation_time, offline_base, require_intact
+from sifmark.layers.offline import base_creation_time, base_layout, base_size
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.plan import Plan
@@ -51,7 +51,11 @@ COMPRESSION = {
     "xz": ["-comp", "xz"],
 }
 SQUASHFS, ATTRIBUTES = "root.squashfs", "attributes.json"  # files of a converted base
+_LEFT_OUT = "left-out"  # a file beside a definition, since Apptainer separates words at every blank
 SBOMS = "sboms.json"  # SBOM drafts, beside them where our wheels were appended
+# Bytes of packed layers a second that a host unpacks and packs again at least: a tenth of what two cores did. Slower is
+# taken for a conversion that hangs. The largest base, 20 GB, may take 5 hours.
+_SLOWEST_CONVERSION = 1.5e6
 SYSTEM_NAME = "system partition"  # the file system's name as a subject of provenance
 
 
@@ -85,12 +89,14 @@ def _write_image(
 
 
 def _prepare_stages(plan: Plan, settings: Settings, log: Path) -> bool:
-    """Convert the base and make the site layer side by side. Return whether the layer was made now, and so checked."""
-    with thread_pool(2) as pool:
-        converted = pool.submit(converted_base(plan, settings, log).ensure)
-        made = site_layer(plan, settings, log).ensure()
-        converted.result()
-    return made
+    """Convert the base and make the site layer side by side. Return whether the layer was made now, and so checked.
+
+    The base is fetched in this thread, which signals interrupt.
+    """
+    with thread_pool(1) as pool:
+        made = pool.submit(site_layer(plan, settings, log).ensure)
+        converted_base(plan, settings, log).ensure()
+        return made.result()
 
 
 def converted_base(plan: Plan, settings: Settings, log: Path | None = None) -> Entry:
@@ -122,28 +128,28 @@ def cache_entries(plan: Plan, settings: Settings) -> dict[str, Entry]:
 
 def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> None:
     """Fill a cache entry with the converted base: its squashfs and what `apptainer inspect` says of it."""
-    definition, image = folder / "base.def", folder / "base.sif"
-    remedy = f"is the registry of {plan.base.address} up? `sifmark doctor` asks it. {DISK_REMEDY}"
-    with step(f"convert the base {plan.base.pull}") as progress:
-        created = base_creation_time(plan.base, settings.sources)
-        definition.write_text(_base_definition(plan, datetime.fromtimestamp(created, UTC).isoformat(), settings))
-        with progress.watching(image):
-            build_definition(plan, created, definition, image, log, settings, progress.detail, remedy)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as name:
+        image = Path(name, "base.sif")
+        with base_layout(plan.base, settings) as layout, step(f"convert the base {plan.base.pull}") as progress:
+            _convert_layout(plan, layout, image, log, settings, progress)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
         if plan.recipe.base.interpreter:
             require_interpreter(plan, modes_and_links(folder / SQUASHFS))
         write_json(folder / ATTRIBUTES, converted.attributes())
-    image.unlink()
-    definition.unlink()
 
 
-def _base_definition(plan: Plan, date: str, settings: Settings) -> str:
-    """Return the definition of the converted base, which is read from the folder of sources if it is there."""
-    if layout := offline_base(plan.base, settings.sources):
-        require_intact(layout, plan.base.digest)
-        return render.base_definition(plan.recipe, str(layout), agent="oci", date=date)
-    return render.base_definition(plan.recipe, plan.base.pull, date=date)
+def _convert_layout(
+    plan: Plan, layout: Path, image: Path, log: Path | None, settings: Settings, progress: Step
+) -> None:
+    created = base_creation_time(plan.base, layout)
+    definition = image.with_name("base.def")
+    date = datetime.fromtimestamp(created, UTC).isoformat()
+    definition.write_text(render.base_definition(plan.recipe, plan.base.digest, date))
+    definition.with_name(render.layout_name(plan.base.digest)).symlink_to(layout)
+    with progress.watching(image):
+        size = base_size(layout, plan.base.digest)
+        build_definition(plan, created, definition, image, log, settings, progress.detail, size)
 
 
 def build_definition(
@@ -154,24 +160,27 @@ def build_definition(
     log: Path | None,
     settings: Settings,
     watch: Callable[[str], None],
-    remedy: str = "",
+    size: int,
 ) -> None:
-    """Run `apptainer build` of a definition on a plan's base, with the plan's compression. Raises CommandError.
+    """Run `apptainer build` of a definition in its folder, with the plan's compression. Raises CommandError.
 
     What Apptainer adds gets the date of the base, `created` in seconds since 1970: its mksquashfs takes
-    SOURCE_DATE_EPOCH as the latest date.
+    SOURCE_DATE_EPOCH as the latest date. `size` is in bytes, of the packed image that the definition starts from: the
+    larger it is, the longer Apptainer may take.
     """
     # Apptainer's own cache has no locks: of concurrent builds, some find its list of images half written, and fail.
     command = ["apptainer", "build", "--disable-cache", "--force", "--notest"]
-    command += [f"--mksquashfs-args={' '.join(COMPRESSION[plan.compression])}"]
-    command += ["--no-https"] if plan.base.plain_http else []
+    definition.with_name(_LEFT_OUT).write_text("\n".join(render.LEFT_OUT))
+    options = [*COMPRESSION[plan.compression], "-wildcards", "-ef", _LEFT_OUT]
+    command += [f"--mksquashfs-args={' '.join(options)}"]
     run(
         [*command, target, definition],
         log=log,
         watch=watch,
-        time_limit=settings.time_limit,
-        remedy=remedy,
+        time_limit=settings.time_limit + size / _SLOWEST_CONVERSION,
+        remedy=DISK_REMEDY,
         environment={"SOURCE_DATE_EPOCH": str(created)},
+        folder=definition.parent,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, labels_of
 
-from sifmark.build import batch
+from sifmark.build import batch, space
 from sifmark.build.batch import (
     Action,
     BuildOptions,
@@ -19,9 +19,10 @@ from sifmark.build.batch import (
     default_jobs,
     matching_recipes,
     plan_build,
-    require_space,
     run_builds,
 )
+from sifmark.build.space import require_space
+from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CompletedCommand
 from sifmark.core.settings import Settings
@@ -54,7 +55,8 @@ def test_a_plan_says_what_and_why(site: Settings, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(forecast, "compressed_size", lambda *_: 40_000_000)  # what no registry here would say
     engine = open_engine(site, "apptainer")
     builds = {recipe: plan_build(recipe, BuildOptions(), engine, site) for recipe in recipe_names()}
-    assert builds["cpu"] == PlannedBuild("cpu", Action.BUILD, "not built yet", Forecast(), ())
+    space_of_base = Forecast(cached=80_000_000, temporary=140_000_000, stored=40_000_000)
+    assert builds["cpu"] == PlannedBuild("cpu", Action.BUILD, "not built yet", space_of_base, ())
     refused = {recipe for recipe, build in builds.items() if build.action is Action.REFUSE}
     assert refused and all("there is no digest" in builds[recipe].reason for recipe in refused)
 
@@ -73,7 +75,7 @@ def test_forecasts_are_the_engine_s_own(site: Settings, engine: FakeEngine) -> N
         "cached": 3,
         "at_hand": ["a stage"],
     }
-    require_space([build_of("cpu", size=2**60)], site)  # 1 EiB, but not in a folder of ours
+    require_space([Forecast(size=2**60)], site)  # 1 EiB, but not in a folder of ours
     assert default_jobs([build_of("cpu", size=2**60)] * 2, site) == default_jobs([build_of("cpu")] * 2, site)
 
 
@@ -116,14 +118,44 @@ def test_what_has_no_stand_in_here_is_skipped(site: Settings, engine: FakeEngine
     assert build.action is Action.REFUSE and "there is no test base" in build.reason
 
 
-@pytest.mark.parametrize(("estimate", "folder"), [({"cached": 2**50}, "cache"), ({"stored": 2**50}, "dist")])
+@pytest.mark.parametrize(
+    ("estimate", "folder"),
+    [({"cached": 2**50}, "cache"), ({"stored": 2**50}, "dist"), ({"temporary": 2**50}, "scratch")],
+)
 def test_more_than_fits_is_refused_before_anything_starts(
-    site: Settings, estimate: dict[str, Any], folder: str
+    site: Settings, monkeypatch: pytest.MonkeyPatch, estimate: dict[str, Any], folder: str
 ) -> None:
-    require_space([build_of("cpu", stored=1, cached=1)], site)
+    monkeypatch.setenv("APPTAINER_TMPDIR", str(site.cache.parent / "scratch"))
+    require_space([Forecast(stored=1, cached=1, temporary=1)], site)
     with pytest.raises(SifmarkError, match=rf"the builds add about 1048576\.0 GiB to .*/{folder}") as error:
-        require_space([build_of("cpu", **estimate)], site)
-    assert error.value.code == "disk-full"
+        require_space([Forecast(**estimate)], site)
+    assert error.value.code == "disk-full" and "APPTAINER_TMPDIR" in error.value.remedy
+
+
+def test_folders_of_one_disk_share_what_it_has_left(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of temporary files only those of one build count, and none of them beside the images."""
+    monkeypatch.setenv("APPTAINER_TMPDIR", str(site.cache.parent))
+    monkeypatch.setattr(space, "free_space", lambda _: 100)
+    require_space([Forecast(cached=20, temporary=60, stored=40), Forecast(cached=20, temporary=50, stored=20)], site)
+    for needed in (Forecast(cached=41, temporary=60), Forecast(cached=41, stored=60)):
+        with pytest.raises(SifmarkError, match="add about 101 B to .*cache and .*, with no more than 100 B left"):
+            require_space([needed], site)
+
+
+@pytest.mark.parametrize(
+    ("variables", "folder"),
+    [
+        ({"APPTAINER_TMPDIR": "/scratch", "TMPDIR": "/x"}, "/scratch"),
+        ({"APPTAINER_TMPDIR": "", "TMPDIR": "/x"}, "/x"),
+        ({"TEMP": "/y"}, "/tmp"),
+    ],
+)
+def test_where_apptainer_unpacks(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], folder: str) -> None:
+    for name in ("APPTAINER_TMPDIR", "TMPDIR", "TEMP"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert str(temporary_folder()) == folder
 
 
 def test_jobs_are_at_most_what_the_host_carries(site: Settings) -> None:

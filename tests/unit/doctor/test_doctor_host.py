@@ -12,6 +12,9 @@ from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.doctor import host
+from sifmark.engines import Forecast
+from sifmark.engines.apptainer import forecast
+from sifmark.engines.apptainer.squashfs import squashfs_tool
 
 
 @pytest.fixture
@@ -40,9 +43,31 @@ def by_name(checks) -> dict[str, Check]:
 def test_which_apptainer_will_do(site: Settings, programs: Path, version: str | None, status: Status) -> None:
     if version:
         program(programs, "apptainer", f"apptainer version {version}")
+    squashfs_tool.cache_clear()
     checks = by_name(host.check_apptainer(site))
     assert checks["Apptainer"].status is status
     assert checks["mksquashfs"] == Check("mksquashfs", Status.FAILED, "not installed", "ci/setup/apptainer installs it")
+
+
+@pytest.mark.parametrize(
+    ("prints", "status"),
+    [
+        ("mksquashfs version 4.3 (2014/05/12)", Status.FAILED),
+        ("mksquashfs version 4.4-git.1 (2019/08/29)", Status.PASSED),
+        ("unsquashfs version 4.6.1 (2023/03/25)", Status.PASSED),
+        ("another fork", Status.PASSED),
+    ],
+)
+def test_which_squashfs_tools_will_do(site: Settings, programs: Path, prints: str, status: Status) -> None:
+    """They may be Apptainer's own, which no PATH leads to."""
+    own = programs.parent / "libexec" / "apptainer" / "bin"
+    own.mkdir(parents=True)
+    program(programs, "apptainer", f"apptainer version 1.4.5\nLIBEXECDIR={own.parents[1]}")
+    program(own, "mksquashfs", prints)
+    squashfs_tool.cache_clear()
+    check = by_name(host.check_apptainer(site))["mksquashfs"]
+    squashfs_tool.cache_clear()
+    assert check.status is status and check.detail.startswith(str(own / "mksquashfs"))
 
 
 @pytest.mark.parametrize(("engine", "status"), [("apptainer", Status.WARNING), ("docker", Status.FAILED)])
@@ -57,17 +82,34 @@ def test_programs_that_are_there_pass(site: Settings, programs: Path) -> None:
     assert by_name(host.check_fuse(site))["squashfuse"].status is Status.PASSED
 
 
-@pytest.mark.parametrize("folder", ["cache", "dist"])
-def test_a_folder_without_room_is_a_warning(site: Settings, monkeypatch: pytest.MonkeyPatch, folder: str) -> None:
-    assert by_name(host.check_folders(site))[f"{folder} folder"].status in (Status.PASSED, Status.WARNING)
-    monkeypatch.setattr(host, "_SPACE_NEEDED", 2**60)
+@pytest.mark.parametrize("folder", ["cache", "dist", "temporary"])
+def test_a_folder_without_room_is_a_warning(
+    site: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: str
+) -> None:
+    """What fits is what the registries say of the bases, or a guess where none answers."""
+    monkeypatch.setenv("APPTAINER_TMPDIR", str(tmp_path / "scratch"))
+    monkeypatch.setattr(host, "_SPACE_NEEDED", 1)
+    sizes = {"rocm": Forecast(cached=1, stored=1, temporary=1), "cpu": Forecast()}
+    monkeypatch.setattr(host, "_forecasts", lambda _: sizes.items())
+    fits = by_name(host.check_folders(site))[f"{folder} folder"]
+    assert fits.status is Status.PASSED and fits.detail.endswith("left, a build needs about 1 B")
+    sizes["rocm"] = Forecast(cached=2**60, stored=2**60, temporary=2**60)
     check = by_name(host.check_folders(site))[f"{folder} folder"]
-    assert check.status is Status.WARNING and "left" in check.detail and check.remedy
+    assert check.status is Status.WARNING and "left" in check.detail
+    assert check.remedy.endswith("a build of rocm needs about 1073741824.0 GiB")
+    assert folder != "temporary" or check.detail.startswith(str(tmp_path / "scratch"))
 
 
 def test_a_folder_that_cannot_be_written_is_bad(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "_forecasts", lambda _: ())
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert {check.status for check in host.check_folders(site)} == {Status.FAILED}
+
+
+def test_what_builds_need_is_what_engines_forecast(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forecast, "compressed_size", lambda *_: 10**9)
+    needs = dict(host._forecasts(site))
+    assert needs["cpu"].temporary == 3.5e9 and "xpu" not in needs, "its base has no digest"
 
 
 def test_registries_that_do_not_answer_are_warnings(site: Settings) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,9 @@ from unit.registry_double import REPOSITORY, RegistryDouble, base_of, put_docume
 
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import RegistryError, SifmarkError
-from sifmark.layers.offline import add_base, base_size, offline_base, require_intact
+from sifmark.core.settings import Settings
+from sifmark.layers.eviction import remove_all
+from sifmark.layers.offline import add_base, base_layout, base_size, offline_base, require_intact
 from sifmark.oci.manifest import INDEX_MEDIA
 
 OTHER = {"x86_64": "aarch64", "aarch64": "x86_64"}
@@ -18,6 +21,11 @@ GO = {"x86_64": "amd64", "aarch64": "arm64"}
 
 def image(server: RegistryDouble, layer: bytes) -> str:
     return put_image(server, {"architecture": "amd64", "layer": layer.decode()}, layer)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Settings:
+    return Settings(cache=tmp_path / "cache", dist=tmp_path / "dist")
 
 
 @pytest.fixture
@@ -98,3 +106,49 @@ def test_a_registry_that_sends_another_manifest_is_refused(server: RegistryDoubl
     with pytest.raises(RegistryError, match="the answer has digest"):
         fetched(server, digest, tmp_path)
     assert offline_base(base_of(server, digest), tmp_path / "sources") is None
+
+
+def test_what_is_fetched_for_a_build_goes_when_the_base_is_converted(
+    server: RegistryDouble, site: Settings, tmp_path: Path
+) -> None:
+    """And not before: a conversion that fails starts again without the network."""
+    digest = image(server, b"a layer")
+    base = base_of(server, digest)
+    with pytest.raises(ZeroDivisionError), base_layout(base, site) as layout:
+        assert layout == site.cache / "fetched" / digest.removeprefix("sha256:") and base_size(layout, digest) == 7
+        raise ZeroDivisionError
+    server.blobs.clear()
+    with base_layout(base, site) as layout:
+        require_intact(layout, digest)
+    assert not layout.exists()
+    with pytest.raises(RegistryError), base_layout(base, site):
+        pass
+
+
+def test_what_was_damaged_in_the_cache_is_refused_and_fetched_again(server: RegistryDouble, site: Settings) -> None:
+    base = base_of(server, image(server, b"a layer"))
+    with pytest.raises(ZeroDivisionError), base_layout(base, site) as layout:
+        raise ZeroDivisionError
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        blob.write_bytes(b"?")
+    with pytest.raises(SifmarkError, match="missing or damaged") as error, base_layout(base, site):
+        pass
+    assert "build again" in error.value.remedy
+    with base_layout(base, site) as layout:
+        require_intact(layout, base.digest)
+
+
+def test_the_sources_folder_comes_first_and_stays(server: RegistryDouble, site: Settings, tmp_path: Path) -> None:
+    digest = image(server, b"a layer")
+    layout = fetched(server, digest, tmp_path)
+    with base_layout(base_of(server, digest), replace(site, sources=tmp_path / "sources")) as used:
+        assert used == layout
+    require_intact(layout, digest)
+    assert not (site.cache / "fetched").exists()
+
+
+def test_clean_removes_what_no_build_has_continued(server: RegistryDouble, site: Settings) -> None:
+    base = base_of(server, image(server, b"a layer"))
+    with pytest.raises(ZeroDivisionError), base_layout(base, site) as layout:
+        raise ZeroDivisionError
+    assert list(remove_all(site.cache)) == [f"fetched/{layout.name[:12]}"] and not layout.exists()
