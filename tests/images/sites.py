@@ -45,7 +45,8 @@ class Site:
 
     def with_cache(self, cache: Path) -> "Site":
         """The same site with an empty cache, which knows the stand-ins alone."""
-        shutil.copytree(load_settings().cache / "stand-in", cache / "stand-in")
+        (cache / "stand-in").mkdir(parents=True)
+        shutil.copy(load_settings().stand_in_pins, cache / "stand-in")
         return self.using(SIFMARK_CACHE=str(cache))
 
     def inv(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:

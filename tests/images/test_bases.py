@@ -64,7 +64,8 @@ def tar_of(names: list[str]) -> bytes:
 def settings(tmp_path: Path) -> Settings:
     """Settings with a cache of their own, which knows the stand-ins, and a folder of sources."""
     (tmp_path / "sources" / "bases").mkdir(parents=True)
-    shutil.copytree(load_settings().cache / "stand-in", tmp_path / "cache" / "stand-in")
+    (tmp_path / "cache" / "stand-in").mkdir(parents=True)
+    shutil.copy(load_settings().stand_in_pins, tmp_path / "cache" / "stand-in")
     return replace(
         with_options(load_settings(), bases="stand-in"), cache=tmp_path / "cache", sources=tmp_path / "sources"
     )
