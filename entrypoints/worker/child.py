@@ -288,7 +288,7 @@ def open_work(
         return Generation(session, inputs, card.problem["generation"], configuration.precision, send)
     target = configuration.goal
     pursuit = TargetPursuit(target, session, evaluation, send) if target and evaluation else None
-    return Loop(session, configuration.task, inputs, send, card, pursuit)
+    return Loop(session, configuration.task, inputs, send, card, configuration.precision, pursuit)
 
 
 def require_device_of_peak(peak: MeasuredPeak | None, name: str | None) -> None:

@@ -52,10 +52,11 @@ class Loop(PhasedRun):
         batches: Iterator[Batch],
         send: Callable[[Message], None],
         card: Card,
+        precision: str,
         pursuit: TargetPursuit | None = None,
     ) -> None:
         super().__init__(send)
-        self.session, self.batches, self.card, self.pursuit = session, batches, card, pursuit
+        self.session, self.batches, self.card, self.precision, self.pursuit = session, batches, card, precision, pursuit
         self.call = session.train if task == "training" else session.infer
         self.last: object = None  # the end of the step before; None if the next step follows no other
         self.pending: deque[PendingStep] = deque()
@@ -99,7 +100,7 @@ class Loop(PhasedRun):
             self.check("samples", lambda: run_checks.samples(self.session.observed(), report))
             self.check("dropout", lambda: run_checks.dropout(self.session.observed(), self.card))
         else:
-            self.check("answers", lambda: run_checks.answers(self.session, batch, report))
+            self.check("answers", lambda: run_checks.answers(self.session, batch, report, self.precision))
         # Gradients that overflowed are looked at again after the warm-up.
         self.first = self.first if report.loss and "gradients" not in self.checked and self.steps == 1 else None
         self.resume()

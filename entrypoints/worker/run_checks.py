@@ -14,7 +14,10 @@ from entrypoints.contract.session import Batch, ChainSample, FirstStep, Session,
 Faults = Optional[List[str]]
 
 # Of two outputs of the same weights for the same batch, in the L2 norm: the same arithmetic, perhaps in another order.
-NEAR = 1e-2
+# If another kernel computes the attention, of BERT large they differ by 9e-7 in fp32 and by 9e-3 in bf16; without one
+# of its blocks by 0.35.
+NEAR = {"fp32": 1e-2}
+NEAR_ELSEWHERE = 5e-2
 # The smallest fraction of the units of each weight that has a gradient. Features of data that are always 0 have none,
 # nor have units that a ReLU silences, in Deep Voice 3 a tenth of those at its entrance, or that a dropout before a
 # classifier drops for a single sample: in MobileNet a fifth.
@@ -73,7 +76,7 @@ def dropout(observed: FirstStep, card: Card) -> Faults:
     ]
 
 
-def answers(session: Session, batch: Batch, report: StepReport) -> Faults:
+def answers(session: Session, batch: Batch, report: StepReport, precision: str) -> Faults:
     """Check that the output of a batch of inference is that of a request with the same inputs."""
     if report.output is None:
         return None
@@ -82,7 +85,8 @@ def answers(session: Session, batch: Batch, report: StepReport) -> Faults:
 
     output, answer = (sample_output(each) for each in (report.output(), session.infer_request(batch).output))
     difference = deviation(list(map(float, output)), list(map(float, answer)))
-    return [] if difference <= NEAR else [f"the output differs from that of a request by {difference:.2g}"]
+    near = NEAR.get(precision, NEAR_ELSEWHERE)
+    return [] if difference <= near else [f"the output differs from that of a request by {difference:.2g}"]
 
 
 def generation(session: Session, prompts: Batch, tokens: Sequence[Any], precision: str) -> Faults:

@@ -171,16 +171,24 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     return {name: weight.detach().cpu().numpy() for name, weight in model.network.named_parameters()}
 
 
+def without_effect(network: nn.Module) -> Iterator[nn.Parameter]:
+    """Yield the weights that move something which what follows ignores: in exact numbers, they have no gradient."""
+    for layer in network.modules():
+        if hasattr(layer, "without_effect"):
+            yield from layer.without_effect()
+
+
 def units(network: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[int, ...]]]:
     """Yield by name the weights that every training step reaches, and the axes over which it reaches every unit.
 
-    A batch has not every entry of an embedding. Left out are weights on either side of a squeeze's activation: with one
-    vector per sample, a ReLU may silence all of its units. A vector is one unit: some gradients, such as that of the
-    bias of attention's keys, are 0 but for rounding.
+    A batch has not every entry of an embedding. Left out are weights whose gradient is 0 but for rounding, which layers
+    name as `without_effect`, and those on either side of a squeeze's activation: with one vector per sample, a ReLU may
+    silence all of its units. A vector is one unit: of the bias of queries, keys and values, keys have no gradient.
     """
     tables = {id(layer.weight) for layer in network.modules() if isinstance(layer, nn.Embedding)}
     squeezes = [layer for layer in network.modules() if isinstance(layer, SqueezeExcitation)]
     silent = {id(weight) for layer in squeezes for weight in (*layer.squeeze.parameters(), layer.excite.weight)}
+    silent.update(map(id, without_effect(network)))
     for name, weight in network.named_parameters():
         if id(weight) not in silent:
             axes = (1,) if id(weight) in tables else (0, 1)

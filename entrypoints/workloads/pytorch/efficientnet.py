@@ -7,7 +7,14 @@ from typing import Any, Mapping
 
 from torch import nn
 
-from entrypoints.workloads.pytorch.layers import InvertedResidual, SpatialMean, SqueezeExcitation, chain, unit
+from entrypoints.workloads.pytorch.layers import (
+    InvertedResidual,
+    SpatialMean,
+    SqueezeExcitation,
+    chain,
+    mark_lost_shifts,
+    unit,
+)
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
@@ -21,6 +28,7 @@ def network(model: Mapping[str, Any]) -> nn.Module:
             blocks.append(block(channels, stage, stage["stride"] if index == 0 else 1, model, drop))
             channels, begun = stage["channels"], begun + 1
         stages.append((f"stage{number}", blocks))
+    mark_lost_shifts([block for _, blocks in stages for block in blocks])
     return chain(
         ("stem", unit(3, model["stem_channels"], 3, model, model["activation"], stride=2)),
         *stages,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import OrderedDict
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import nn
@@ -122,11 +122,28 @@ class InvertedResidual(nn.Module):
         self.project = unit(expanded, channels_out, 1, model, None)
         self.drop = StochasticDepth(drop)
         self.shortcut = stride == 1 and channels_in == channels_out
+        self.shift_is_lost = False  # whether what follows takes the shift of the last normalisation away again
+
+    def without_effect(self) -> Iterator[nn.Parameter]:
+        """Yield the last shift if it is lost. Then it has a gradient only where stochastic depth drops some samples."""
+        if self.shift_is_lost:
+            yield self.project[1].bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, channels_in, H, W) -> (N, channels_out, H / stride, W / stride)."""
         y = self.project(self.gate(self.depthwise(self.expand(x))))
         return x + self.drop(y) if self.shortcut else y
+
+
+def mark_lost_shifts(blocks: Sequence[InvertedResidual]) -> None:
+    """Mark the blocks whose last shift is lost, of all blocks in order; after them comes a unit of size 1.
+
+    Such a unit has no padding, so that its normalisation takes away what moves a channel at all positions alike.
+    """
+    lost = True
+    for block in reversed(blocks):
+        block.shift_is_lost = lost
+        lost = not isinstance(block.expand, nn.Identity) and (lost or not block.shortcut)
 
 
 class SpatialMean(nn.Module):

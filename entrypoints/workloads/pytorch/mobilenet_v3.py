@@ -12,6 +12,7 @@ from entrypoints.workloads.pytorch.layers import (
     SpatialMean,
     SqueezeExcitation,
     chain,
+    mark_lost_shifts,
     unit,
 )
 
@@ -22,6 +23,7 @@ def network(model: Mapping[str, Any]) -> nn.Module:
     for number, row in enumerate(model["blocks"], start=1):
         blocks.append((f"block{number}", block(channels, row, model)))
         channels = row["channels"]
+    mark_lost_shifts([block for _, block in blocks])
     return chain(
         ("stem", unit(3, model["stem_channels"], 3, model, model["activation"], stride=2)),
         *blocks,

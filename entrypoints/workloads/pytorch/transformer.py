@@ -7,7 +7,7 @@ of a block; BERT (Devlin et al., arXiv:1810.04805) attends to all positions and 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
 
 import torch
 from torch import nn
@@ -239,6 +239,11 @@ class Transformer(nn.Module):
             x = block(x, attention_mask, rotary)
         return self.head(x, *head_inputs)
 
+    def without_effect(self) -> Iterator[nn.Parameter]:
+        """Yield the last shift before a head that ignores what moves all positions alike."""
+        if isinstance(self.head, Span):
+            yield self.blocks[-1].feed_forward_normalisation.bias
+
     def rotary(self, tokens: torch.Tensor, first: int | torch.Tensor = 0) -> RotaryTables | None:
         """Return the tables of the positions of tokens (N, T) from `first` on, or None without rotary positions."""
         if self.rotary_size is None:
@@ -306,6 +311,10 @@ class Span(nn.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.ends = nn.Linear(model["width"], 2)
+
+    def without_effect(self) -> Iterator[nn.Parameter]:
+        """Yield the bias: the softmax over positions ignores what moves all of them alike."""
+        yield self.ends.bias
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, T, width) -> (N, T, 2)."""

@@ -118,15 +118,23 @@ def weights(model: Objective) -> dict[str, np.ndarray]:
     return {name: to_pytorch(variable.numpy()) for name, variable in named if variable.trainable}
 
 
+def without_effect(network: tf.Module) -> Iterator[tf.Variable]:
+    """Yield the weights that move something which what follows ignores: in exact numbers, they have no gradient."""
+    for layer in (network, *network.submodules):
+        if hasattr(layer, "without_effect"):
+            yield from layer.without_effect()
+
+
 def units(network: tf.Module) -> Iterator[tuple[str, tf.Variable, tuple[int, ...]]]:
     """Yield by name the weights that every training step reaches, and the axes over which it reaches every unit.
 
-    A batch has not every entry of an embedding. A vector is one unit: some gradients, such as that of the bias of
-    attention's keys, are 0 but for rounding.
+    A batch has not every entry of an embedding. Left out are weights whose gradient is 0 but for rounding, which layers
+    name as `without_effect`. A vector is one unit: of the bias of queries, keys and values, keys have no gradient.
     """
+    left_out = set(map(id, without_effect(network)))
     tables = {id(layer.weight) for layer in network.submodules if isinstance(layer, Embedding)}
     for name, weight in variables(network):
-        if weight.trainable:
+        if weight.trainable and id(weight) not in left_out:
             axes = TO_PYTORCH[weight.shape.rank][:2] if weight.shape.rank > 1 else ()
             yield name, weight, (1,) if id(weight) in tables else axes
 

@@ -7,7 +7,7 @@ of a block; BERT (Devlin et al., arXiv:1810.04805) attends to all positions and 
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
 import tensorflow as tf
 
@@ -186,6 +186,12 @@ class Transformer(tf.Module):
             x = block(x, attention_mask, training)
         return self.head(x, training, *head_inputs)
 
+    def without_effect(self) -> Iterator[tf.Variable]:
+        """Yield the last shift before a head that ignores what moves all positions alike."""
+        if isinstance(self.head, Span):
+            *_, last = self.blocks
+            yield last.feed_forward_normalisation.bias
+
     def mask(self, tokens: tf.Tensor) -> tf.Tensor:
         """Return the mask that is added to scores, for tokens (N, T).
 
@@ -236,6 +242,10 @@ class Span(tf.Module):
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.ends = linear(model["width"], 2)
+
+    def without_effect(self) -> Iterator[tf.Variable]:
+        """Yield the bias: the softmax over positions ignores what moves all of them alike."""
+        yield self.ends.bias
 
     def __call__(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         """(N, T, width) -> (N, T, 2)."""

@@ -109,7 +109,7 @@ def test_steps_are_told_when_the_device_has_done_them():
     session, _ = sessions()
     batch = session.to_device(loader.synthetic_batch(CARD, 4, seed=1))
     sent: list[Any] = []
-    loop = Loop(session, "training", iter([batch] * 20), sent.append, CARD)
+    loop = Loop(session, "training", iter([batch] * 20), sent.append, CARD, "fp32")
     loop.advance()
     assert not sent, "the device has not done it yet"
     for _ in range(9):

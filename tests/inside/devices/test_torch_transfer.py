@@ -80,7 +80,7 @@ def drawings(count=None) -> Iterator[Batch]:
 def fed(session, steps, batches=None):
     """The steps of a loop whose batches are fed."""
     sent: list[Any] = []
-    loop = Loop(session, "training", session.feed(batches or drawings(), targets=True), sent.append, CARD)
+    loop = Loop(session, "training", session.feed(batches or drawings(), targets=True), sent.append, CARD, "fp32")
     for _ in range(steps):
         loop.advance()
     loop.settle()
@@ -123,7 +123,7 @@ def test_few_batches_are_in_the_memory_of_the_device_before_they_are_used():
 
 def test_no_step_waits_for_the_device():
     session: Any = Session()
-    loop = Loop(session, "training", session.feed(drawings(), targets=True), lambda _: None, CARD)
+    loop = Loop(session, "training", session.feed(drawings(), targets=True), lambda _: None, CARD, "fp32")
     for _ in range(4):
         loop.advance()
     session.fed.close()

@@ -67,7 +67,7 @@ class Lagging:
 def run(session, *argv, batch=None):
     sent: list[Message] = []
     batches = itertools.repeat(batch or Batch(inputs=range(4), targets=None))
-    Loop(session, "training", batches, sent.append, CARD).run(resolve(parse(argv), CARD, None))
+    Loop(session, "training", batches, sent.append, CARD, "fp32").run(resolve(parse(argv), CARD, None))
     return sent
 
 
@@ -201,7 +201,7 @@ def test_only_what_held_the_device_up_is_a_wait(idle, arriving, waited):
 
     sent: list[Message] = []
     session: Any = Busy()
-    Loop(session, "training", slowly(), sent.append, CARD).run(
+    Loop(session, "training", slowly(), sent.append, CARD, "fp32").run(
         resolve(parse(["--steps", "3", "--warmup-steps", "1"]), CARD, None)
     )
     waits = [message.wait for message in sent if isinstance(message, Step)]

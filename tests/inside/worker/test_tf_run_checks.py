@@ -53,7 +53,9 @@ def trained(workload, batch=4, compiled=False):
     card = smaller(workload)
     session = opened(card, batch, compiled)
     sent: list[Message] = []
-    loop = Loop(session, "training", itertools.repeat(loader.synthetic_batch(card, batch, seed=1)), sent.append, card)
+    loop = Loop(
+        session, "training", itertools.repeat(loader.synthetic_batch(card, batch, seed=1)), sent.append, card, "fp32"
+    )
     loop.advance()
     loop.check_steps()
     loop.advance()
@@ -139,7 +141,9 @@ def inferred(workload, batch=3, compiled=False):
     card = smaller(workload)
     session = opened(card, batch, compiled)
     sent: list[Message] = []
-    loop = Loop(session, "inference", itertools.repeat(loader.synthetic_batch(card, batch, seed=1)), sent.append, card)
+    loop = Loop(
+        session, "inference", itertools.repeat(loader.synthetic_batch(card, batch, seed=1)), sent.append, card, "fp32"
+    )
     loop.advance()
     loop.check_steps()
     return faults(sent)
