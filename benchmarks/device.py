@@ -206,7 +206,7 @@ def code(source: str) -> str:
 class Series:
     """Experiments until a moment of the monotonic clock; results go to a folder, as soon as they are there."""
 
-    def __init__(self, device: Device, folder: Path, deadline: float, about: Json, kept: Path = KEPT) -> None:
+    def __init__(self, device: Device, folder: Path, deadline: float, about: Json, kept: Path) -> None:
         self.device, self.deadline, self.about = device, deadline, about
         self.folder = folder / device.folder
         self.folders = (self.folder, kept / device.folder)
@@ -282,11 +282,11 @@ class Series:
         """Take what an experiment prints, and keep it."""
         for line in lines:
             with contextlib.suppress(ValueError):  # words of a library
-                told = json.loads(line)
-                if isinstance(told, dict):
+                message = json.loads(line)
+                if isinstance(message, dict):
                     for part in ("settings", "figures", "tables"):
-                        record[part].update(told.get(part, {}))
-                    record.update({name: told[name] for name in ("unfinished",) if name in told})
+                        record[part].update(message.get(part, {}))
+                    record.update({name: message[name] for name in ("unfinished",) if name in message})
                     self.target(record)
                     self.keep(record)
 
@@ -363,7 +363,7 @@ def _options() -> argparse.Namespace:
     grammar = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = grammar.add_argument
     add("--minutes", type=float, required=True, metavar="N", help="after which it has ended")
-    add("--output", type=Path, default=KEPT, metavar="DIR", help="DIR/DEVICE/EXPERIMENT.json; default: measured/")
+    add("--output", type=Path, required=True, metavar="DIR", help="results are DIR/DEVICE/EXPERIMENT.json")
     add("--only", nargs="+", metavar="NAME", help="these experiments; * stands for any part of a name")
     add("--device", choices=tuple(WORKLOADS), help="default: cuda if there is a GPU")
     add("--commit", metavar="HASH", help="of this code, where git is missing")
@@ -390,7 +390,8 @@ def main() -> None:
     versions = {"python": platform.python_version(), **{name: _version(name) for name in SOFTWARE}}
     about = {"device": device.name, "driver": device.driver, "versions": versions}
     about["commit"] = options.commit or commit_here()
-    series = Series(device, options.output, began + options.minutes * 60, about)
+    kept = options.output if device.kind == "cpu" else KEPT  # which has none of a CPU: they show that this works
+    series = Series(device, options.output, began + options.minutes * 60, about, kept)
     say(f"{device.name}, {options.minutes:g} minutes, results in {series.folder}")
     series.run(meant)
 

@@ -109,7 +109,7 @@ def defaults(workload: str, task: str, device: str, seconds: str, window: str, *
 
 def compared(ours: Sequence[float], plain: Sequence[float], unit: str) -> Json:
     """Return both throughputs and their ratio: above 1 ours is faster."""
-    ratios = [one / other for one in ours for other in plain]
+    ratios = [rate / other for rate in ours for other in plain]
     return {"throughput": figure(ours, unit), "plain": figure(plain, unit), "over_plain": figure(ratios, "1")}
 
 
@@ -183,16 +183,16 @@ def kernels(workload: str, task: str, device: str, *options: str) -> None:
     with contextlib.ExitStack() as cleanup:
         child.run(configuration, ALONE, profiled, cleanup)  # type: ignore[arg-type]
     steps = (configuration.steps or 0) - configuration.warmup_steps
-    found = sorted(profiled.kernels(), key=lambda row: -row[2])
-    total = sum(microseconds for _, _, microseconds in found)
+    rows = sorted(profiled.kernels(), key=lambda row: -row[2])
+    total = sum(microseconds for _, _, microseconds in rows)
     table = [
         {"kernel": name[:200], "calls_per_step": calls / steps, "ms_per_step": us / steps / 1e3, "share": us / total}
-        for name, calls, us in found[:MOST_KERNELS]
+        for name, calls, us in rows[:MOST_KERNELS]
     ]
     figures = {
         "step": {"value": profiled.seconds / steps * 1e3, "unit": "ms", "count": steps},
         "in_kernels": {"value": total / steps / 1e3, "unit": "ms"},
-        "kernels_per_step": {"value": sum(calls for _, calls, _ in found) / steps, "unit": "1"},
+        "kernels_per_step": {"value": sum(calls for _, calls, _ in rows) / steps, "unit": "1"},
     }
     settings = {name: configuration.as_json()[name] for name in KEPT}
     tell(settings=settings, figures=figures, tables={"kernels": table})
@@ -265,9 +265,9 @@ class Power:
     """Mean power over a window, if a meter answers."""
 
     def __init__(self, device: str) -> None:
-        found = open_meter("auto", device)
-        self.meter = None if isinstance(found, Absence) else found
-        self.source = found.reason if isinstance(found, Absence) else found.facts.source
+        opened = open_meter("auto", device)
+        self.meter = None if isinstance(opened, Absence) else opened
+        self.source = opened.reason if isinstance(opened, Absence) else opened.facts.source
 
     def over(self, measured: Callable[[], float]) -> tuple[float, float | None]:
         """Return what a measurement returns, and the mean power in W of its second half; None without a meter."""
@@ -339,7 +339,7 @@ def _of_strategies(steps_of: Mapping[str, Sequence[float]], memory_of: Mapping[s
     figures = {"step_none": figure([1e3 * seconds for seconds in steps_of[NONE]], "ms")}
     for name, seconds in steps_of.items():
         if name != NONE:
-            ratios = [one / other for one, other in zip(seconds, steps_of[NONE], strict=True)]
+            ratios = [ours / none for ours, none in zip(seconds, steps_of[NONE], strict=True)]
             figures[f"step_{name}_over_none"] = figure(ratios, "1")
     figures |= {f"memory_{name}": {"value": mib, "unit": "MiB"} for name, mib in memory_of.items()}
     return figures

@@ -25,7 +25,7 @@ def measured(folder, *words):
     done = subprocess.run([*script, *output], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert done.returncode == 0, done.stdout
     results = {path.stem: json.loads(path.read_text()) for path in folder.glob("*/*.json")}
-    assert all(set(found) == OF_ALL and found["state"] == "completed" for found in results.values()), done.stdout
+    assert all(set(result) == OF_ALL and result["state"] == "completed" for result in results.values()), done.stdout
     return results, done.stdout
 
 
