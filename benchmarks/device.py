@@ -86,7 +86,7 @@ WORKLOADS = {
         Workload("lstm", "training", 60, SMALL),
         Workload("mobilenet_v3_small", "training", 60, SMALL),
         Workload("mobilenet_v3_small", "inference", 60, SMALL),
-        Workload("gpt_117m", "inference", 60, SMALL),
+        Workload("gpt_117m", "inference", 60, ("--batch-size", "1", "--warmup-steps", "1")),
     ),
 }
 # What the defaults of a device are held against, by the experiment: units/s.

@@ -136,6 +136,7 @@ def plain_rates(what: Sequence[str], configuration: Json, device: str, window: s
     size = configuration["batch_size"]
     words = [*what, configuration["precision"], str(size), window]
     words += [str(configuration["threads"]), "--device", device, "--tuned", "--windows", str(BLOCKS)]
+    words += ["--warmup-steps", str(configuration["warmup_steps"])]
     words += ["--compile"] if device == "cuda" or configuration["compile"] else []
     if configuration["gradient_accumulation"] > 1:
         words += ["--micro-batch-size", str(configuration["micro_batch_size"])]
@@ -169,7 +170,7 @@ class Profiled:
         for event in self.profiler.key_averages():
             if self.device == "cpu":
                 yield event.key, event.count, event.self_cpu_time_total
-            elif event.device_type.name == "CUDA":
+            elif event.device_type.name == "CUDA" and not getattr(event, "is_user_annotation", False):
                 yield event.key, event.count, event.self_device_time_total
 
 

@@ -286,7 +286,7 @@ def generation(network: Any, tokens: torch.Tensor, rule: Mapping[str, int], how:
 
 def tuned_generation(network: Any, tokens: torch.Tensor, rule: Mapping[str, int], how: How) -> Callable[[], None]:
     """Return the same by the library's own loop, with its static cache, for which it compiles a token on a GPU."""
-    library, prompts = network.library.to(HALF.get(how.precision)), tokens[:, : rule["prompt"]]
+    library, prompts = network.library.to(dtype=HALF.get(how.precision)), tokens[:, : rule["prompt"]]
     library.generation_config.eos_token_id = None  # so that no text ends early
     words = {"attention_mask": torch.ones_like(prompts), "do_sample": False, "max_new_tokens": rule["new"]}
 
@@ -387,6 +387,7 @@ def _options() -> argparse.Namespace:
     add("--tuned", action="store_true", help="with what makes it faster, as far as that fits a screen")
     add("--compile", action="store_true")
     add("--micro-batch-size", type=int, metavar="N", help="of a tuned training step")
+    add("--warmup-steps", type=int, default=WARMUP, metavar="N", help=f"default {WARMUP}")
     add("--windows", type=int, default=1, metavar="N", help="parts of the timed window; default 1")
     return grammar.parse_args()
 
@@ -397,7 +398,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     how = How(options.device, options.precision, options.tuned, options.compile, options.micro_batch_size)
     step = prepare(options.workload, options.task, options.batch_size, how)
-    for _ in range(WARMUP):
+    for _ in range(options.warmup_steps):
         step()
     if how.device != "cpu":
         getattr(torch, how.device).synchronize()

@@ -123,6 +123,13 @@ def test_one_that_hangs_is_killed_with_all_that_it_started(root, made):
     wait_until_gone(result["settings"]["child"])
 
 
+def test_figures_are_in_a_file_while_an_experiment_goes_on(root, made):
+    place = root / "out" / "nvidia-h200" / "one.unfinished.json"
+    program = TOLD + f"while 'images/s' not in open({str(place)!r}).read(): pass\n"
+    (result,) = series(root).run([made("one", program, 10 * SHORT)])
+    assert result["state"] == "completed" and not place.exists()
+
+
 def test_a_result_stays_until_a_new_one_is_complete(root, made):
     series(root).run([made("one")])
     before = record(root, "one")
@@ -178,7 +185,7 @@ def test_the_table_says_what_was_eager_and_what_the_defaults_reach(tmp_path):
     settings = {"precision": "bf16", "compile": None, "batch_size": 16}
     kept(tmp_path, "eager-gpt_117m-training", figures={"throughput": figures["throughput"]}, settings=settings)
     kept(tmp_path, "matmul-bf16", figures={"normal_over_whole_8192": {"value": 0.9, "unit": "1"}})
-    kept(tmp_path, "failing", state="failed")
+    kept(tmp_path, "failing", state="failed", figures={"throughput": figures["throughput"]})
     lacking = measured_table(tmp_path)
     assert "| gpt_117m training | bf16, eager, batch 16 | 5,600 images/s (5,500 to 5,700) |  |  |  |" in lacking
     assert "| matmul bf16: products of random over those of whole numbers 8192 |  | 0.9 |" in lacking
