@@ -27,7 +27,7 @@ TASKS = ("training", "inference", "sampling")
 def plain(python: Path, workload: str, task: str, options: argparse.Namespace, batch_size: int) -> Times:
     """Return the seconds per image in the plain loop."""
     words = [workload, task, options.precision, str(batch_size), str(options.seconds), str(options.threads)]
-    words += ["compiled"] if options.compile else []
+    words += ["--compile"] if options.compile else []
     answer = json.loads(spend([python, "-s", "-B", PLAIN, *words]).output)
     return {"image": answer["seconds"] / answer["steps"] / batch_size}
 

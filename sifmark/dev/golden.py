@@ -5,6 +5,8 @@ from pathlib import Path
 
 from sifmark.core import paths
 from sifmark.dev.error_pages import error_page
+from sifmark.dev.measured_page import PAGE as HARDWARE_PAGE
+from sifmark.dev.measured_page import measured_page
 from sifmark.dev.published_page import PAGE as PUBLISHED_PAGE
 from sifmark.dev.published_page import published_page
 from sifmark.dev.reference_pages import reference_pages
@@ -24,6 +26,7 @@ def generated_pages() -> dict[Path, str]:
         **schemas,
         **reference,
         ERROR_PAGE: error_page(),
+        HARDWARE_PAGE: measured_page(),
         PUBLISHED_PAGE: published_page(),
         **dict(script_examples()),
     }

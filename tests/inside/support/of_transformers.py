@@ -45,6 +45,9 @@ OTHERS = {
 }
 
 
+MOST_ROTARY = 4096  # places of a rotary model, which has no table of them: more than any card's
+
+
 class Network(nn.Module):
     """The library's network of a card, with inputs and outputs as ours."""
 
@@ -52,7 +55,9 @@ class Network(nn.Module):
         super().__init__()
         model = card.problem["model"]
         self.head = model["head"]["kind"]
-        if self.head == "next_token":
+        if self.head == "next_token" and model["positions"]["kind"] == "rotary":
+            self.family, self.library = "gpt_neox", transformers.GPTNeoXForCausalLM(gpt_neox(model))
+        elif self.head == "next_token":
             self.family, self.library = "gpt2", transformers.GPT2LMHeadModel(gpt2(model))
         else:
             kinds = {"span": "BertForQuestionAnswering", "pretraining": "BertForPreTraining"}
@@ -65,8 +70,7 @@ class Network(nn.Module):
         output = self.library(tokens, attention_mask=attention_mask, token_type_ids=segments)
         if self.head == "span":
             return torch.stack([output.start_logits, output.end_logits], -1)
-        guessed = torch.stack([logits[at] for logits, at in zip(output.prediction_logits, places)])
-        return guessed, output.seq_relationship_logits
+        return torch.take_along_dim(output.prediction_logits, places[:, :, None], 1), output.seq_relationship_logits
 
     def take(self, ours):
         """Our weights, by the library's names."""
@@ -104,6 +108,24 @@ def gpt2(model):
         resid_pdrop=model["dropout"],
         embd_pdrop=model["dropout"],
         attn_pdrop=model["dropout"],
+    )
+
+
+def gpt_neox(model):
+    return transformers.GPTNeoXConfig(
+        hidden_size=model["width"],
+        num_hidden_layers=model["layers"],
+        num_attention_heads=model["heads"],
+        intermediate_size=model["feed_forward"],
+        vocab_size=model["vocabulary"],
+        max_position_embeddings=MOST_ROTARY,
+        rotary_pct=1.0,
+        use_parallel_residual=False,
+        hidden_act="gelu_new",
+        layer_norm_eps=model["normalisation"]["epsilon"],
+        tie_word_embeddings=model["head"]["tied"],
+        hidden_dropout=model["dropout"],
+        attention_dropout=model["dropout"],
     )
 
 
