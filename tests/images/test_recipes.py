@@ -41,8 +41,16 @@ def image(site: Site, request: pytest.FixtureRequest) -> Path:
         make_plan(recipe, with_options(load_settings(), bases="stand-in"))
     except SifmarkError as error:
         pytest.skip(error.cause)
-    site.inv("build", recipe)
+    done = site.inv("build", recipe, check=False)
+    if done.returncode and lacks_wheels(recipe, done.stderr):
+        pytest.skip(f"no index here has the framework's wheel of recipe {recipe}")
+    assert done.returncode == 0, done.stderr
     return site.dist / f"{SMALL}-{recipe}.sif"
+
+
+def lacks_wheels(recipe: str, errors: str) -> bool:
+    """Whether a build failed since no index that this machine reaches has a wheel of the vendor's own index."""
+    return load_recipe(recipe).index is not None and "ResolutionImpossible" in errors
 
 
 def recipe_of(image: Path) -> str:
@@ -62,9 +70,12 @@ def test_the_whole_catalogue_then_nothing_to_do(site: Site) -> None:
     """The first test: those after it use its images."""
     recipes = able(site)
     assert {"cpu", "cuda", "ipu"} <= recipes and not list(site.dist.glob("*.sif"))
-    first = outcomes(site.inv("build", "--all", "--jobs", "2", "--json"))
+    made = site.inv("build", "--all", "--jobs", "2", "--json", check=False)
+    first = outcomes(made)
+    without = {name for name, each in first.items() if each["state"] == "failed" and lacks_wheels(name, made.stderr)}
+    recipes -= without
     assert {name for name, outcome in first.items() if outcome["state"] == "built"} == recipes
-    assert {outcome["state"] for name, outcome in first.items() if name not in recipes} <= {"skipped"}
+    assert {outcome["state"] for name, outcome in first.items() if name not in recipes | without} <= {"skipped"}
     for recipe in recipes:
         record = json.loads((site.dist / f"{recipe}.sif.json").read_text())
         assert first[recipe]["digest"] == record["digest"] and first[recipe]["size"] > 2**20
@@ -74,7 +85,7 @@ def test_the_whole_catalogue_then_nothing_to_do(site: Site) -> None:
     for tool in ("apptainer", "mksquashfs", "pip", "git", "docker"):
         (fakes / tool).write_text(f"#!/bin/sh\necho {tool} >> {site.folder}/called\nexit 1\n")
         (fakes / tool).chmod(0o755)
-    done = site.inv("build", "--all", "--json", PATH=f"{fakes}:{os.environ['PATH']}")
+    done = site.inv("build", *sorted(recipes), "--json", PATH=f"{fakes}:{os.environ['PATH']}")
     assert {outcome["state"] for outcome in outcomes(done).values()} <= {"up to date", "skipped"}
     assert not (site.folder / "called").exists()
 
@@ -206,7 +217,6 @@ def in_image(apptainer: Command, image: Path, program: str) -> str:
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        ("xpu", "Triton needs the headers of Python, and there is no /usr/local/include/python3.12/Python.h"),
         ("rocm", "Triton needs the headers of Python, and there is no /usr/include/python3.14/Python.h"),
         ("rocm7", "Triton is not here"),
     ],
@@ -215,6 +225,23 @@ def in_image(apptainer: Command, image: Path, program: str) -> str:
 def test_a_compiler_without_headers_is_none(apptainer: Command, image: Path, said: str) -> None:
     asked = "from entrypoints.system import gpu_software; print(gpu_software.obstacle_to_triton())"
     assert in_image(apptainer, image, asked) == said
+
+
+@pytest.mark.full
+def test_the_base_for_intel_gpus_has_a_compiler_and_no_headers(apptainer: Command) -> None:
+    """In the base itself: an image needs a wheel of PyTorch's own index."""
+    try:
+        base = make_plan("xpu", with_options(load_settings(), bases="stand-in")).base
+    except SifmarkError as error:
+        pytest.skip(error.cause)
+    asked = (
+        "import sys; sys.path.insert(0, '/sifmark'); from entrypoints.system import gpu_software as g; "
+        "print(g.c_compiler({}), g.fault_of_compiler(g.c_compiler({})))"
+    )
+    where = ("--bind", f"{paths.ROOT}:/sifmark", f"docker://{base.pull}", "/usr/bin/python3", "-c", asked)
+    said = apptainer("exec", *where, env={**os.environ, "APPTAINER_NOHTTPS": "true"}).stdout.strip()
+    headers = "Triton needs the headers of Python, and there is no /usr/local/include/python3.12/Python.h"
+    assert said == f"/usr/bin/gcc {headers}"
 
 
 @pytest.mark.full
