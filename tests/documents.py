@@ -26,7 +26,7 @@ TRAINING = EXAMPLES / "training.json"
 
 # One of these matches each pattern of the schema; a new pattern needs a new word.
 WORDS = ["a", "sha256:" + "0f" * 32, "4d20c7dc-dbcb-4ee8-a7d9-1e864f5d61aa", "2024-02-29T12:00:00.123Z",
-         "3.8.18", "0f" * 20]  # fmt: skip
+         "3.8.18", "3.8", "0f" * 20]  # fmt: skip
 # What a careless pattern takes in Python, though not in ECMA: a digit of another script, a newline at the end.
 QUIRKS = ["٢024-02-29T12:00:00.123Z", "2024-02-29T12:00:00.123Z\n", "sha256:" + "0f" * 32 + "\n", "a\n"]
 VALUES: list[Any] = [None, True, False, 0, 1, -1, 1.0, 0.5, 10**18, "", "1.0", [], {}]
