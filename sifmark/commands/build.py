@@ -20,6 +20,7 @@ from sifmark.build.batch import (
 from sifmark.build.space import require_space
 from sifmark.commands.answers import JSON, TABLE, Table, answer
 from sifmark.core.console import detail, output, output_table, status
+from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import free_space, human_size
 from sifmark.core.settings import Settings
@@ -110,7 +111,7 @@ def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
     words = {Action.BROKEN: "broken", Action.REFUSE: "skipped"}
     total = ", ".join(f"{counts[act]} {words.get(act, f'to {act.value}')}" for act in Action if counts[act])
     status(f"{len(builds)} recipes: {total}")
-    for role, folder in {"cache": settings.cache, "image": settings.dist}.items():
+    for role, folder in {"cache": settings.cache, "image": settings.dist, "temporary": temporary_folder()}.items():
         status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
 
 
