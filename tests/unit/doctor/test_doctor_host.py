@@ -109,7 +109,7 @@ def test_a_folder_that_cannot_be_written_is_bad(site: Settings, monkeypatch: pyt
 def test_what_builds_need_is_what_engines_forecast(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecast, "compressed_size", lambda *_: 10**9)
     needs = dict(host._forecasts(site))
-    assert needs["cpu"].temporary == 3.5e9 and "xpu" not in needs, "its base has no digest"
+    assert needs["cpu"].temporary == 3.5e9 and "xpu_ipex" not in needs, "its base has no digest"
 
 
 def test_registries_that_do_not_answer_are_warnings(site: Settings) -> None:
