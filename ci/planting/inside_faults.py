@@ -10,6 +10,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, environment: str, *te
 
 
 NUMERICS = "tests/inside/worker/test_torch_numerics.py"
+RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
 INSIDE = (
     _fault(
         *("stride in the first convolution", "Bottleneck", "convolution(channels_in, width, 1)"),
@@ -114,6 +115,25 @@ INSIDE = (
     _fault(
         *("a loss above the target reaches it", "reached", 'evaluation.loss <= target["value"]', "True", "py38"),
         "tests/inside/worker/test_target_pursuit.py",
+    ),
+    _fault(
+        *("a bias without effect needs a gradient", "Span.without_effect", "yield self.ends.bias", "yield from ()"),
+        *("torch_new", GRADIENTS, "-k", "bert_base"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a shift that is lost needs a gradient", "mark_lost_shifts", "block.shift_is_lost = lost", "pass"),
+        *("torch_new", GRADIENTS, "-k", "mobilenet_v3_small"),
+    ),
+    _fault(
+        *("no weight needs a gradient", "units", "without_effect(network)", "network.parameters()", "torch_new"),
+        *(RUN_CHECKS, "-k", "left_out"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("half precision must not round", "answers", "NEAR.get(precision, NEAR_ELSEWHERE)", 'NEAR["fp32"]'),
+        *("torch_new", RUN_CHECKS, "-k", "adds_up"),
+        side="/worker",
     ),
     _fault(
         *("a stop by signal is no stop", "keep_order", "len(self.orders.signals) > 1", "False", "py38"),

@@ -29,7 +29,7 @@ def read() -> Mapping[str, Any] | None:
     return image
 
 
-def other_python(version: Sequence[int] = sys.version_info) -> str | None:
+def other_python(version: Sequence[int] = sys.version_info[:2]) -> str | None:
     """Return why this is not the Python that the image was built for, whose packages would not load; None if it is."""
     built = read()
     running = "{}.{}".format(*version)

@@ -163,6 +163,10 @@ def test_what_triton_needs_is_looked_for_without_an_import(monkeypatch, release,
     assert gpu_software.obstacle_to_triton(capability) == lacks
 
 
+def fault(compiler):
+    return str(gpu_software.fault_of_compiler(compiler))
+
+
 def script(path, text):
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
@@ -171,13 +175,13 @@ def script(path, text):
 
 def test_a_compiler_is_one_that_builds_with_the_headers_of_python(monkeypatch, tmp_path):
     assert gpu_software.fault_of_compiler(shutil.which("gcc")) is None
-    assert "there is no gcc or clang" in gpu_software.fault_of_compiler(None)
+    assert "there is no gcc or clang" in fault(None)
     broken = script(tmp_path / "cc", "echo 'launcher.c:1:10: fatal error: stdlib.h' >&2; exit 1")
-    assert "stdlib.h" in gpu_software.fault_of_compiler(broken)
-    assert "could not be tried" in gpu_software.fault_of_compiler(str(tmp_path / "absent"))
+    assert "stdlib.h" in fault(broken)
+    assert "could not be tried" in fault(str(tmp_path / "absent"))
     gpu_software.fault_of_compiler.cache_clear()
     monkeypatch.setattr(gpu_software.sysconfig, "get_paths", lambda scheme: {"include": str(tmp_path)})
-    assert f"there is no {tmp_path}/Python.h" in gpu_software.fault_of_compiler(shutil.which("gcc"))
+    assert f"there is no {tmp_path}/Python.h" in fault(shutil.which("gcc"))
 
 
 def test_the_compiler_is_the_users_else_the_systems_else_that_of_rocm(monkeypatch, tmp_path):

@@ -57,12 +57,12 @@ def gradients(workload):
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_exactly_the_weights_that_layers_name_have_no_gradient(monkeypatch, workload):
     monkeypatch.setattr(tf, "float32", tf.float64)  # the precision of what networks compute in single precision
-    network, computed = gradients(workload)
+    network, by_weight = gradients(workload)
     nothing = [id(weight) for weight in build.without_effect(network)]
-    assert not any(computed[weight].any() for weight in nothing)
+    assert not any(by_weight[weight].any() for weight in nothing)
     rotary = CARDS[workload].problem["model"].get("positions", {}).get("kind") == "rotary"
     for name, weight, axes in build.units(network):
-        gradient = computed[id(weight)]
+        gradient = by_weight[id(weight)]
         if name.endswith("query_key_value.bias") and not rotary:
             query, key, value = np.split(gradient, 3)
             assert not key.any(), "what moves the scores of all positions alike has no effect on their softmax"
