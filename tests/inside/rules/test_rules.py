@@ -79,7 +79,7 @@ def genuine(tmp_path_factory):
 
 
 def is_metered(document):
-    measured = document["metrics"]["energy"], document["power"]["idle"]["duration"]
+    measured = document["metrics"]["energy"], *document["power"]["idle"].values()
     return all(quantity["value"] is not None for quantity in measured)
 
 
