@@ -214,20 +214,6 @@ def in_image(apptainer: Command, image: Path, program: str) -> str:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("image", "said"),
-    [
-        ("rocm", "Triton needs the headers of Python, and there is no /usr/include/python3.14/Python.h"),
-        ("rocm7", "Triton is not here"),
-    ],
-    indirect=["image"],
-)
-def test_a_compiler_without_headers_is_none(apptainer: Command, image: Path, said: str) -> None:
-    asked = "from entrypoints.system import gpu_software; print(gpu_software.obstacle_to_triton())"
-    assert in_image(apptainer, image, asked) == said
-
-
-@pytest.mark.full
 def test_the_base_for_intel_gpus_has_a_compiler_and_no_headers(apptainer: Command) -> None:
     """In the base itself: an image needs a wheel of PyTorch's own index."""
     try:
@@ -249,11 +235,13 @@ def test_the_base_for_intel_gpus_has_a_compiler_and_no_headers(apptainer: Comman
 def test_rocm_10_is_found_in_its_python_package(apptainer: Command, image: Path) -> None:
     program = (
         "import os; from entrypoints.system import gpu_software as g; from entrypoints.metering.amd import libraries; "
-        "print(g.c_compiler({})); print([path for path in sys.path if path.endswith('amd_smi')])"
+        "print(g.c_compiler({})); print(g.fault_of_compiler(g.c_compiler({}))); "
+        "print([path for path in sys.path if path.endswith('amd_smi')])"
     )
-    compiler, module = in_image(apptainer, image, program).splitlines()
+    compiler, fault, module = in_image(apptainer, image, program).splitlines()
     sdk = "/opt/venv/lib/python3.14/site-packages/_rocm_sdk_core"
     assert (compiler, module) == (f"{sdk}/lib/llvm/bin/clang", f"['{sdk}/share/amd_smi']")
+    assert fault == "Triton needs the headers of Python, and there is no /usr/include/python3.14/Python.h"
 
 
 @pytest.mark.full
