@@ -108,7 +108,7 @@ CONFIGURATIONS = (
     _software("Triton needs no compiler", "fault_of_compiler", "compiler is None", "False"),
     _software("Triton needs no headers", "fault_of_compiler", 'not Path(include, "Python.h").is_file()', "False"),
     _software("a compiler that fails compiles", "fault_of_compiler", "done.returncode == 0", "True"),
-    _software("Triton looks for the driver itself", "for_worker", "driver is not None", "False"),
+    _software("Triton looks for the driver itself", "driver_for_triton", "not (BOUND / LIBCUDA).exists()", "True"),
     _software(
         *("a driver library as new as the driver is newer", "newer_driver"),
         *("_major(_version(library.name)) > _major(host)", "_major(_version(library.name)) >= _major(host)"),

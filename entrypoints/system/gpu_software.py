@@ -4,6 +4,7 @@ NVIDIA's driver library, a C compiler for Triton, and the root of ROCm.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.metadata
@@ -16,15 +17,15 @@ import sys
 import sysconfig
 import tempfile
 from pathlib import Path
-from typing import Mapping, Sequence
+from typing import Iterator, Mapping, MutableMapping, Sequence
 
 VOLTA = (7, 0)  # compute capability: the first for which Triton compiles
 # Apptainer's --nv binds the host's driver library here. Triton asks the linker's cache instead (libcuda_dirs() in
 # triton/backends/nvidia/driver.py), and that of NVIDIA's images names a folder which only their own entrypoint makes.
-# Hosts often have no `libcuda.so`, which older versions of Triton link with: images have links for both names.
+# Hosts often have no `libcuda.so`, which older versions of Triton link with.
 BOUND = Path("/.singularity.d/libs")
-LINKS = Path(__file__).resolve().parents[2] / "lib"
 LIBCUDA = "libcuda.so.1"
+TRITON_FOLDER = "TRITON_LIBCUDA_PATH"  # the variable that names another folder
 KERNEL_DRIVER = Path("/proc/driver/nvidia/version")
 COMPAT = Path("/usr/local/cuda/compat")  # in NVIDIA's images
 STARTS = f"import ctypes, sys; sys.exit(ctypes.CDLL({LIBCUDA!r}).cuInit(0) != 0)"
@@ -35,18 +36,30 @@ PROGRAM = "#include <Python.h>\n"
 
 def for_worker(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a process that uses a GPU called cuda: with NVIDIA's newer driver library before the
-    host's if it works here, and with what Triton compiles and links with."""
+    host's if it works here, and with the compiler that Triton calls."""
     changed = dict(environment)
     newer = newer_driver()
     if newer is not None:
         changed["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(newer), changed.get("LD_LIBRARY_PATH"))))
-    driver = newer or (LINKS if (BOUND / LIBCUDA).exists() and (LINKS / LIBCUDA).exists() else None)
-    if driver is not None:
-        changed.setdefault("TRITON_LIBCUDA_PATH", str(driver))
+        changed.setdefault(TRITON_FOLDER, str(newer))
     compiler = c_compiler(environment)
     if compiler is not None:
         changed.setdefault("CC", compiler)
     return changed
+
+
+@contextlib.contextmanager
+def driver_for_triton(environment: MutableMapping[str, str]) -> Iterator[None]:
+    """In the block, let Triton find the driver library that Apptainer binds, under both of its names, unless a folder
+    is named."""
+    if TRITON_FOLDER in environment or not (BOUND / LIBCUDA).exists():
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="sifmark-") as folder:
+        for name in ("libcuda.so", LIBCUDA):
+            Path(folder, name).symlink_to(BOUND / LIBCUDA)
+        environment[TRITON_FOLDER] = folder
+        yield
 
 
 @functools.lru_cache(maxsize=None)

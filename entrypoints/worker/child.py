@@ -27,7 +27,7 @@ from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
 from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
-from entrypoints.system import caches, host, image, logs, memory, placement
+from entrypoints.system import caches, gpu_software, host, image, logs, memory, placement
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate, point_loop
 from entrypoints.worker.generation import Generation
@@ -117,7 +117,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     send(Phase("import", time.monotonic()))
     if place.world > 1:
         send(placed(configuration, place))
-    place_files(configuration)
+    place_files(configuration, cleanup)
     device, build, loader = import_modules(configuration)
     software = build.software()
     device_libraries = {name: version for name, version in device.libraries().items() if version}
@@ -168,7 +168,7 @@ def probe_numerics(configuration: Configuration, place: Place, send: Sender, cle
     """Run the correctness check in place of a run."""
     if place.world > 1:
         placed(configuration, place)
-    place_files(configuration)
+    place_files(configuration, cleanup)
     modules = import_modules(configuration)  # imports the device first, since it may be missing
     from entrypoints.worker import probe  # late, since it imports NumPy
 
@@ -218,8 +218,11 @@ def open_group(
     return {"group": group}
 
 
-def place_files(configuration: Configuration) -> None:
-    """Let libraries keep what they make where there is room, and logs where they may, before they are imported."""
+def place_files(configuration: Configuration, cleanup: contextlib.ExitStack) -> None:
+    """Let libraries keep what they make where there is room, logs where they may, and find the driver, before they are
+    imported."""
+    if configuration.device == "cuda":
+        cleanup.enter_context(gpu_software.driver_for_triton(os.environ))
     if configuration.compile or configuration.device == "cuda":
         os.environ.update(caches.moved(os.environ))
     os.environ.update(logs.moved(os.environ))

@@ -165,10 +165,11 @@ def sha256_files(files: dict[str, Path]) -> dict[str, str]:
 def normalise_tree(folder: Path) -> None:
     """Make a tree readable for every user, and remove the dates and the umask of its making."""
     for path in [folder, *folder.rglob("*")]:
-        if not path.is_symlink():
-            executable = path.is_dir() or path.stat().st_mode & 0o100
-            path.chmod(0o755 if executable else 0o644)
-        os.utime(path, (FIXED_MTIME, FIXED_MTIME), follow_symlinks=False)
+        if path.is_symlink():
+            continue
+        executable = path.is_dir() or path.stat().st_mode & 0o100
+        path.chmod(0o755 if executable else 0o644)
+        os.utime(path, (FIXED_MTIME, FIXED_MTIME))
 
 
 def read_bounded(path: Path, most: int) -> bytes:

@@ -92,17 +92,12 @@ def _require_site(plan: Plan, settings: Settings, log: Path | None, content: Pat
 def _write_run(code: Path, recipe: Recipe) -> None:
     """Write the program that starts an image, with the base's Python by its path.
 
-    A shell that finds a `python3` which it may not execute silently takes the next one on the PATH. Where Apptainer
-    binds NVIDIA's driver there are links to it, for Triton (entrypoints/system/gpu_software.py).
+    A shell that finds a `python3` which it may not execute silently takes the next one on the PATH.
     """
     (code / "entrypoints" / "run").rename(code / "run")
     if recipe.base.interpreter:
         text = (code / "run").read_text()
         (code / "run").write_text(text.replace("exec python3 ", f"exec {recipe.base.interpreter} "))
-    if recipe.access and "--nv" in recipe.access.apptainer:
-        (code / "lib").mkdir()
-        for name in ("libcuda.so", "libcuda.so.1"):
-            (code / "lib" / name).symlink_to("/.singularity.d/libs/libcuda.so.1")
 
 
 def _write_app(folder: Path) -> None:

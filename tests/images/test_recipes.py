@@ -189,8 +189,10 @@ def found(environment):
     return any(os.path.exists(os.path.join(folder, "libcuda.so.1")) for folder in folders)
 cache = subprocess.run(["/sbin/ldconfig", "-p"], stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout
 listed = [os.path.dirname(line.split()[-1]) for line in cache.splitlines() if "libcuda.so.1" in line]
-ours = gpu_software.for_worker(os.environ)
-print(listed, found(os.environ), found(ours), os.path.realpath(ours["TRITON_LIBCUDA_PATH"] + "/libcuda.so"))
+before = found(os.environ)
+with gpu_software.driver_for_triton(os.environ):
+    where = os.path.realpath(os.environ["TRITON_LIBCUDA_PATH"] + "/libcuda.so")
+    print(listed, before, found(os.environ), where)
 """
 
 

@@ -41,7 +41,6 @@ def base(monkeypatch, tmp_path):
 
     def make(driver=None, compat=None, answer=0, bound=True):
         monkeypatch.setattr(gpu_software, "BOUND", tmp_path / "libs")
-        monkeypatch.setattr(gpu_software, "LINKS", tmp_path / "lib")
         monkeypatch.setattr(gpu_software, "COMPAT", tmp_path / "compat")
         monkeypatch.setattr(gpu_software, "KERNEL_DRIVER", tmp_path / "version")
         if driver:
@@ -51,9 +50,6 @@ def base(monkeypatch, tmp_path):
         if compat:
             folder = library(tmp_path / "compat" / "lib.real" / f"libcuda.so.{compat}", answer).parent
             (folder / "libcuda.so.1").symlink_to(f"libcuda.so.{compat}")
-        (tmp_path / "lib").mkdir()
-        for name in ("libcuda.so", "libcuda.so.1"):
-            (tmp_path / "lib" / name).symlink_to(tmp_path / "libs" / "libcuda.so.1")
         return tmp_path
 
     return make
@@ -71,27 +67,30 @@ def test_triton_finds_the_driver_that_apptainer_binds_though_the_linkers_cache_i
     stale = [str(root / "compat" / "lib")]  # which does not exist: NVIDIA's entrypoint would make it
     environment = {"LD_LIBRARY_PATH": str(root / "libs")}
     assert not found_by_triton(environment, stale), "as without sifmark"
-    ours = gpu_software.for_worker(environment)
-    assert found_by_triton(ours, stale)
-    linked = subprocess.run(
-        ["gcc", "-shared", "-o", str(root / "out.so"), "-L", ours["TRITON_LIBCUDA_PATH"], "-lcuda"],
-        stderr=subprocess.PIPE,
-    )
+    with gpu_software.driver_for_triton(environment):
+        folder = environment["TRITON_LIBCUDA_PATH"]
+        assert found_by_triton(environment, stale)
+        linked = subprocess.run(
+            ["gcc", "-shared", "-o", str(root / "out.so"), "-L", folder, "-lcuda"], stderr=subprocess.PIPE
+        )
     assert linked.returncode == 0, linked.stderr.decode()
+    assert not Path(folder).exists()
 
 
 def test_without_a_driver_that_is_bound_nothing_is_named(base):
     root = base(bound=False)
     environment = gpu_software.for_worker({"LD_LIBRARY_PATH": str(root)})
+    with gpu_software.driver_for_triton(environment):
+        assert "TRITON_LIBCUDA_PATH" not in environment
     assert "TRITON_LIBCUDA_PATH" not in environment and environment["LD_LIBRARY_PATH"] == str(root)
 
 
 def test_what_the_user_chose_for_triton_stays(base):
     base("580.65.06")
-    assert gpu_software.for_worker({"TRITON_LIBCUDA_PATH": "/mine", "CC": "tcc"}) == {
-        "TRITON_LIBCUDA_PATH": "/mine",
-        "CC": "tcc",
-    }
+    chosen = {"TRITON_LIBCUDA_PATH": "/mine", "CC": "tcc"}
+    environment = gpu_software.for_worker(chosen)
+    with gpu_software.driver_for_triton(environment):
+        assert environment == chosen
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,7 @@ def test_a_newer_driver_library_of_the_image_is_used_where_it_starts(base, drive
     assert gpu_software.newer_driver() == (folder if newer else None)
     environment = gpu_software.for_worker({"LD_LIBRARY_PATH": "/host"})
     assert environment["LD_LIBRARY_PATH"] == (f"{folder}:/host" if newer else "/host")
-    assert environment.get("TRITON_LIBCUDA_PATH") == str(folder if newer else root / "lib")
+    assert environment.get("TRITON_LIBCUDA_PATH") == (str(folder) if newer else None)
 
 
 def test_the_driver_library_in_use_is_named_by_its_version(base):

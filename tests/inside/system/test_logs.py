@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -40,5 +41,5 @@ def test_nothing_moves_where_nothing_is_named():
 def test_a_process_moves_them_before_it_imports_a_framework(monkeypatch):
     monkeypatch.setenv("HABANA_LOGS", "/proc/absent")
     configuration: Any = SimpleNamespace(device="cpu", compile=None)
-    child.place_files(configuration)
+    child.place_files(configuration, contextlib.ExitStack())
     assert os.environ["HABANA_LOGS"] == f"/tmp/habana_logs-{os.getuid()}"
