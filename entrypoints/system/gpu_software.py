@@ -40,7 +40,7 @@ def for_worker(environment: Mapping[str, str]) -> dict[str, str]:
     changed = dict(environment)
     newer = newer_driver()
     if newer is not None:
-        changed["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, (str(newer), changed.get("LD_LIBRARY_PATH"))))
+        changed = _with_libraries(newer, environment)
         changed.setdefault(TRITON_FOLDER, str(newer))
     compiler = c_compiler(environment)
     if compiler is not None:
@@ -78,13 +78,18 @@ def newer_driver() -> Path | None:
 
 
 def _starts(folder: Path) -> bool:
-    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
     try:
         command = [sys.executable, "-I", "-c", STARTS]
-        env = {**os.environ, "LD_LIBRARY_PATH": path}
+        env = _with_libraries(folder, os.environ)
         return subprocess.run(command, env=env, stderr=subprocess.DEVNULL, timeout=PATIENCE).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
+
+
+def _with_libraries(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment in which the libraries of a folder come before others."""
+    folders = filter(None, (str(folder), environment.get("LD_LIBRARY_PATH")))
+    return {**environment, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
 
 
 def kernel_driver() -> str | None:

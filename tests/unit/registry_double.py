@@ -85,8 +85,8 @@ def serving(api: bool) -> Iterator[RegistryDouble]:
         thread.join()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    server: RegistryDouble
+class Answering(BaseHTTPRequestHandler):
+    """A handler that answers in one call, and keeps quiet."""
 
     def answer(self, status: int, content: bytes = b"", **headers: str) -> None:
         self.send_response(status)
@@ -96,6 +96,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(content)
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+class _Handler(Answering):
+    server: RegistryDouble
 
     def handle_request(self) -> None:
         address = urlsplit(self.path)
@@ -164,6 +171,3 @@ class _Handler(BaseHTTPRequestHandler):
         more = {"Link": link} if begin + size < len(listed) else {}
         index = {"schemaVersion": 2, "mediaType": INDEX_MEDIA, "manifests": listed[begin : begin + size]}
         self.answer(200, json.dumps(index).encode(), Content_Type=INDEX_MEDIA, **more)
-
-    def log_message(self, *_words: object) -> None:
-        pass

@@ -12,12 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from unit.registry_double import Answering
 
 from sifmark.core import paths
 from sifmark.core.environment import platform_name
@@ -61,25 +62,14 @@ class Storage(ThreadingHTTPServer):
         self.sent = 0  # bytes
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     protocol_version = "HTTP/1.1"
-
-    def answer(self, status: int, content: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_words: object) -> None:
-        pass
 
 
 class _Registry(_Handler):
     server: Nvcr
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server calls it so
         nvcr, address = self.server, urlsplit(self.path)
         if address.path == "/proxy_auth":
             nvcr.asked.append(parse_qs(address.query))
@@ -110,7 +100,7 @@ class _Blob(_Handler):
     server: Storage
     blobs: ClassVar = {sha256_bytes(part): part for part in (CONFIG, *LAYERS)}
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 - http.server calls it so
         storage, blob = self.server, self.blobs[self.path[1:]]
         storage.logins.append(self.headers.get("Authorization"))
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))

@@ -134,8 +134,7 @@ def _convert(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> 
             _convert_layout(plan, layout, image, log, settings, progress)
         converted = read_sif(image)
         converted.copy(converted.system, folder / SQUASHFS)
-        if plan.recipe.base.interpreter:
-            require_interpreter(plan, modes_and_links(folder / SQUASHFS))
+        require_interpreter(plan, modes_and_links(folder / SQUASHFS))
         write_json(folder / ATTRIBUTES, converted.attributes())
 
 
