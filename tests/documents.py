@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from entrypoints.results.metrics.by_workload import impossible_metrics
 from entrypoints.rules.correctness import SKIPPED
 from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core import paths
+from sifmark.results.load import load_file
 
 SCHEMA = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
@@ -35,6 +37,11 @@ RULES = {"type", "const", "enum", "pattern", "minimum", "maximum", "exclusiveMin
          "maxItems", "required", "additionalProperties", "oneOf"}  # fmt: skip
 
 Path = tuple[Any, ...]
+
+
+def problems_of(file: "os.PathLike[str]") -> list[str]:
+    """The problems of a file, one line per field; empty if all its documents are valid."""
+    return [problem for result in load_file(str(file)) for problem in result.problems]
 
 
 def whole() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import is_verbose, output, printable, status, warn
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.keys import key_files
-from sifmark.core.schemas import read_schema
+from sifmark.results.catalogue import path_of
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.exports import as_csv, as_json
 from sifmark.results.comparison.gate import Gate, GateDecision, GateVerdict
@@ -70,8 +70,8 @@ class CompareOptions:
         return Query(
             metrics=DEFAULT_METRICS if every or not self.metrics else self._metrics(),
             every_metric=every,
-            more_fields=tuple(map(full_name, _words(self.by))),
-            allowed=frozenset(map(full_name, self.allow)),
+            more_fields=tuple(map(path_of, _words(self.by))),
+            allowed=frozenset(map(path_of, self.allow)),
             against=bool(self.against or self.reference),
             baseline=self._baseline_field(),
         )
@@ -111,7 +111,7 @@ class CompareOptions:
         if self.baseline and not is_field and not glob(self.baseline):  # noqa: PTH207
             cause = f"--baseline {self.baseline!r} is neither FIELD=VALUE nor a path with results"
             raise UsageError(cause, "for example configuration.precision=fp32", code="invalid-option")
-        return (full_name(name), value) if is_field else None
+        return (path_of(name), value) if is_field else None
 
     def _field_and_value(self) -> tuple[str, str] | None:
         """Return the two sides of FIELD=VALUE, or None for a path, which may contain the sign too."""
@@ -119,10 +119,7 @@ class CompareOptions:
         return (name, value) if equals and not Path(self.baseline).exists() else None
 
 
-def full_name(field: str) -> str:
-    """Return the path of a field in results; the header of a table, such as `batch_size`, is a setting."""
-    settings = read_schema("result-1.1")["properties"]["configuration"]["properties"]
-    return f"configuration.{field}" if field in settings else field
+full_name = path_of  # fields are named on command lines as in tables
 
 
 def compare(options: CompareOptions) -> None:
@@ -182,7 +179,7 @@ KINDS: dict[str, Callable[[str, CompareOptions, Query], Sequence[Observation]]] 
 def _require_direction(gate: Gate, comparison: Comparison) -> None:
     """Raise UsageError for a gate that would let the worse pass."""
     for metric in comparison.query.metrics[:1]:
-        if not gate.suits(comparison.units.get(metric, "")):
+        if not gate.suits(metric):
             better, option, limit = ("more", "below", 0.95) if gate.above else ("less", "above", 1.05)
             cause = f"{_option(gate)} with {metric}: {better} of it is better"
             raise UsageError(cause, f"use --fail-{option}, for example {limit}", code="invalid-option")

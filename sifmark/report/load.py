@@ -6,8 +6,9 @@ from sifmark.core.errors import unknown_name
 from sifmark.report.anonymous import Anonymiser
 from sifmark.report.results import ACCELERATOR, SITE, Document, ReportResult, ReportResults
 from sifmark.results.comparison.collection import ResultCollection, load_observations
-from sifmark.results.comparison.observation import MetricValue, Observation
+from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
+from sifmark.results.documents import MetricValue
 
 
 def load_report_results(

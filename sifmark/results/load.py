@@ -6,9 +6,9 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +25,7 @@ LARGEST_DOCUMENT = 16 * 1024**2  # bytes of one document; one with a thousand st
 MOST_PROBLEMS = 20  # reported for one document
 SUFFIXES = (".json", ".jsonl")
 REPORT_MARKER, SITE_MARKER = WRITTEN = (".report.json", ".sifmark-site.json")  # in what `report` and its site write
+STUDY_MARKER = ".study.json"  # in the folder of a study
 _SCHEMA = "result"
 # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -66,6 +67,35 @@ def load_results(path: str) -> Iterator[LoadedResult]:
             yield from load_file(file)
     if empty:
         raise _no_result(path)
+
+
+def run_keys(document: dict[str, Any]) -> Iterator[Hashable]:
+    """Yield what no two runs have in common: their id, their place in time on a host, and the times of their steps.
+
+    A copy under another id would be a repeat that nobody measured. Steps that all take equally long say nothing.
+    """
+    yield document["id"]
+    if (host := document["host"]["hostname"]["value"]) is not None:
+        yield host, document["started"], document["finished"]
+    steps = document["steps"]
+    quantiles = steps["quantiles"]
+    if quantiles is not None and quantiles["p0"] != quantiles["p100"]:
+        yield tuple(quantiles.values()) if steps["seconds"] is None else tuple(steps["seconds"])
+
+
+def study_of(result: Path) -> str:
+    """Return the name of the study whose folder a result is in; empty if it is in none."""
+    return next((name for folder in result.parents[:2] if (name := _study_name(folder))), "")
+
+
+@lru_cache(maxsize=16)  # the results of a folder follow each other
+def _study_name(folder: Path) -> str:
+    try:
+        record = json.loads((folder / STUDY_MARKER).read_bytes())
+    except (OSError, ValueError):
+        return ""
+    name = record.get("name") if isinstance(record, dict) else None
+    return name if isinstance(name, str) else ""
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str]:
@@ -174,11 +204,6 @@ def _unknown_version(version: Any) -> str:
     if match and (int(match[1]), int(match[2])) > max(numbers):
         return f"schema_version: {version!r} is of a newer sifmark; upgrade this one, which reads {readable}"
     return f"schema_version: {version!r:.80} is not one that this sifmark reads ({readable})"
-
-
-def problems_of(file: Path) -> list[str]:
-    """Return the problems of a file, one line per field; empty if all its documents are valid."""
-    return [problem for result in load_file(str(file)) for problem in result.problems]
 
 
 @cache

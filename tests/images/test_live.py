@@ -12,9 +12,10 @@ import time
 from pathlib import Path
 
 import pytest
+from documents import problems_of
 from images.sites import INV, Site, make_site
 
-from sifmark.results.load import document_problems, problems_of
+from sifmark.results.load import document_problems
 
 RUN = ("run", "image_compression-cpu", "--", "--skip-numerics", "--warmup-steps", "1", "--batch-size", "4")
 GRAPHS = re.compile(r"throughput +[▁▂▃▄▅▆▇█ ]+  [\d,.]+ images/s")

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import problems_of
 from images.sites import Site, make_site
-
-from sifmark.results.load import problems_of
 
 STUDY = """
 title = "Short runs"

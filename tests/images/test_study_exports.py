@@ -14,10 +14,11 @@ from typing import Any
 
 import documents
 import pytest
+from documents import problems_of
 from images.sites import Site, call, make_site
 
 from sifmark.core import paths
-from sifmark.results.load import load_results, problems_of
+from sifmark.results.load import load_results
 
 pytestmark = pytest.mark.full
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import documentation
 import pytest
+from documents import problems_of
 from images.sites import Site, call
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
-from sifmark.results.load import problems_of
 from sifmark.studies.running.outcome import outcome_of
 from sifmark.studies.schedulers.records import element_record, jobs_folder, submissions, write_submission
 from sifmark.studies.schedulers.states import JobState, job_states, merge

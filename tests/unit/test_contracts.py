@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from documents import problems_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +16,6 @@ from sifmark.core.schemas import check_document, validator
 from sifmark.dev.golden import stale_pages
 from sifmark.dev.schema_pages import fields, page, pages, prose
 from sifmark.recipes.golden import REFRESH
-from sifmark.results.load import problems_of
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 

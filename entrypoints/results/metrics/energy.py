@@ -15,7 +15,8 @@ def energy(measurement: Measurement) -> Metric:
 
 def energy_per_unit(measurement: Measurement) -> Metric:
     """Energy over the units of the timed window."""
-    return from_energy(measurement, f"J/{measurement.unit}", lambda joules: joules / units(measurement))
+    each = measurement.unit[:-1] if measurement.unit.endswith("s") else measurement.unit
+    return from_energy(measurement, f"J/{each}", lambda joules: joules / units(measurement))
 
 
 def energy_per_device(measurement: Measurement) -> Metric:

@@ -77,16 +77,28 @@ def trace(
     trace_results(paths, image, settings, format_, require)
 
 
-@command("results.export", example="results.export results/ --output runs.csv")
+@command("results.export", example="results.export results/ --output runs.parquet")
 def export(
     paths: Results,
     output: Annotated[
-        str,
-        Option("Where the table goes; it ends with .csv, .jsonl, .parquet or .duckdb.", "FILE", "o", completes="file"),
+        str, Option("File for the table, instead of standard output.", "FILE", "o", completes="file")
     ] = "",
-    format_: Format = "table",
+    format_: Annotated[
+        str,
+        Option(
+            "Format of the table. [default: that of the file's suffix, or csv]",
+            choices=("csv", "json", "jsonl", "parquet", "duckdb"),
+        ),
+    ] = "",
+    table: Annotated[
+        str,
+        Option(
+            "runs: a row for each run and metric; points: curves inside results; steps: single steps, and power.",
+            choices=("runs", "points", "steps"),
+        ),
+    ] = "runs",
 ) -> None:
-    """Write a table of runs and metrics for other programs."""
+    """Write a tidy table of results for other programs."""
     from sifmark.commands.results.export import export_results
 
-    export_results(paths, output, format_)
+    export_results(paths, output, format_, table)

@@ -11,11 +11,11 @@ from sifmark.report.charts.marks import Curve, Datum, Failed, Printed
 from sifmark.report.charts.theme import ANYBODY, Style, style_of
 from sifmark.report.charts.words import describe, describe_failure, describe_published, distinct, short
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResults, Section
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.observation import NODES, PLATFORM
 from sifmark.results.comparison.repeats import varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, STEPS, STRATEGY, follows_devices
-from sifmark.results.comparison.tables import short_name
 from sifmark.results.numbers import format_number
 
 MOST_LINES = 16  # of a chart: more are in its table alone
@@ -219,5 +219,5 @@ def _determined(name: str, systems: Iterable[Sequence[Point]], others: Sequence[
 
 def _value(name: str, value: Any) -> str:
     text = short(format_value(value))
-    words = _VALUES.get(name, f"{short_name(name)} {{}}").format(text)
+    words = _VALUES.get(name, f"{column_of(name)} {{}}").format(text)
     return words.removesuffix("s") if text == "1" else words

@@ -7,7 +7,7 @@ from sifmark.report.content.provenance import Provenance, provenance_of
 from sifmark.report.content.systems import FACTS
 from sifmark.report.results import ReportResult, ReportResults
 from sifmark.results.comparison.intervals import CONFIDENCE, FEWEST_REPEATS
-from sifmark.results.comparison.observation import value_at
+from sifmark.results.documents import value_at
 from sifmark.results.numbers import format_number
 from sifmark.results.summary import precision_text
 from sifmark.studies.study import Study

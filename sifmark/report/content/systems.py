@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.report.results import ReportResults
-from sifmark.results.comparison.observation import value_at
+from sifmark.results.documents import value_at
 from sifmark.results.numbers import format_number
 from sifmark.studies.study import Study
 

@@ -9,12 +9,13 @@ from typing import Any
 
 from sifmark.report.marks import MARKS, Mark
 from sifmark.report.results import Point, ReportResults, Section
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY
-from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text, short_name
+from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text
 from sifmark.results.numbers import format_interval
 
 MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows
@@ -174,7 +175,7 @@ def ratio_words(ratio: Ratio | None, unit: str) -> str:
 
 def head(field: str) -> str:
     """Return a field as the head of a column."""
-    return _HEADS.get(field) or short_name(field).replace("_", " ")
+    return _HEADS.get(field) or column_of(field).replace("_", " ")
 
 
 def value_text(value: Any) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from sifmark.core.spreadsheets import csv_text
 from sifmark.report.content.appendix import AppendixEntry
 from sifmark.report.marks import marks_of
 from sifmark.report.report import Report
 from sifmark.report.results import OURS
-from sifmark.results.comparison.exports import Record, comparison_records, csv_text
-from sifmark.results.comparison.tidy import COLUMNS, ResultPlace, tidy_rows
-from sifmark.studies.folder import study_of
+from sifmark.results.comparison.exports import Record, comparison_records
+from sifmark.results.load import study_of
+from sifmark.results.tidy import ResultPlace, Table, columns, rows
 
 
 def summary_csv(report: Report) -> str:
@@ -18,14 +19,14 @@ def summary_csv(report: Report) -> str:
 
 
 def runs_csv(report: Report) -> str:
-    """Return a row for each run and metric, as `results.export` has them, with marks, and why a run is left out."""
+    """Return the table `runs`, as `results.export` writes it, with the name of the system and why a run is left out."""
     reasons = {each.result.id: each.reason for each in report.results.excluded}
-    rows = (
-        {**row, "marks": _names(entry), "left_out": reasons.get(entry.result.observation.id, "")}
+    kept = (
+        {"system": entry.system, **row, "left_out": reasons.get(entry.result.observation.id, "")}
         for entry in report.appendix
-        for row in _rows(report, entry)
+        for row in rows(Table.RUNS, entry.result.document, _place(report, entry))
     )
-    return csv_text(rows) or ",".join(COLUMNS) + "\n"
+    return csv_text(kept, ("system", *columns(Table.RUNS), "left_out"))
 
 
 def _configurations(report: Report) -> Iterator[Record]:
@@ -37,11 +38,5 @@ def _configurations(report: Report) -> Iterator[Record]:
             yield {**record, "marks": ", ".join(mark.name for mark in marks)}
 
 
-def _rows(report: Report, entry: AppendixEntry) -> Iterator[Record]:
-    name = study_of(Path(entry.file)) or (report.study.name if report.study else "")
-    for row in tidy_rows(entry.result.document, ResultPlace(entry.file, name)):
-        yield {**row, "system": entry.system}
-
-
-def _names(entry: AppendixEntry) -> str:
-    return ", ".join(mark.name for mark in entry.marks)
+def _place(report: Report, entry: AppendixEntry) -> ResultPlace:
+    return ResultPlace(entry.file, study_of(Path(entry.file)) or (report.study.name if report.study else ""))

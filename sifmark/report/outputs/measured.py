@@ -49,8 +49,8 @@ from sifmark.report.charts.words import (
 )
 from sifmark.report.outputs.text_table import text_table
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults, Section
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.intervals import CONFIDENCE
-from sifmark.results.comparison.tables import short_name
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Group, Output, Scalar, Study
@@ -84,7 +84,7 @@ class FilledOutput:
     @property
     def quantity(self) -> str:
         """What is measured, in words."""
-        return short_name(self.output.y).replace("_", " ")
+        return column_of(self.output.y).replace("_", " ")
 
     def at(self, point: Point) -> str:
         """Return the place of a point as text."""

@@ -18,11 +18,11 @@ from sifmark.core.errors import UsageError
 from sifmark.report.anonymous import Anonymiser, anonymiser_of
 from sifmark.report.marks import marks_of_result
 from sifmark.report.site.parallel import in_processes
-from sifmark.results.comparison.collection import run_keys
 from sifmark.results.comparison.compatibility import FIELDS
-from sifmark.results.comparison.observation import Observation, metric_value, metrics_of, observe, value_at
+from sifmark.results.comparison.observation import Observation, observe
 from sifmark.results.comparison.scaling import THROUGHPUT
-from sifmark.results.load import LoadedResult, load_file, result_files
+from sifmark.results.documents import metric_value, metrics_of, value_at
+from sifmark.results.load import LoadedResult, load_file, result_files, run_keys
 from sifmark.results.rules import violations_of
 from sifmark.studies.history.circumstances import PATHS
 from sifmark.studies.history.series import STARTED

@@ -1,6 +1,6 @@
 """The results to compare, read from one or two paths and each counted once."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -9,28 +9,17 @@ from typing import Any
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.results.comparison.compatibility import DECISIVE, FIELDS, format_value, unit_field
-from sifmark.results.comparison.observation import (
-    EVALUATED,
-    PLATFORM,
-    SETTING,
-    MetricValue,
-    Observation,
-    has_path,
-    metric_value,
-    metrics_of,
-    observe,
-)
+from sifmark.results.comparison.observation import EVALUATED, PLATFORM, SETTING, Observation, observe
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of
 from sifmark.results.envelope import signer_of
-from sifmark.results.load import LoadedResult, load_all
+from sifmark.results.load import LoadedResult, load_all, run_keys
 
 Document = dict[str, Any]
 Measure = Callable[[Document], Mapping[str, MetricValue]]  # numbers of a document that are none of its metrics
 Replace = Callable[[LoadedResult], LoadedResult]
 MOST_VALUES = 20  # named in a message
-STRETCHES = 16  # of steps in a run, at most about twice as many
-LEAST_STRETCH = 3  # steps: with nanoseconds as their unit no two runs have those of the same place in common
 
 
 @dataclass
@@ -106,10 +95,23 @@ def load_observations(
     `replaced` returns what is read in place of a result.
     Raises UsageError if a path has no result.
     """
+    sides = (load_all(names) for names in (paths, [against] if against else []))
+    ours, theirs = (map(replaced, loaded) if replaced else loaded for loaded in sides)
+    return collect(ours, theirs, query, trusted_keys, measure)
+
+
+def collect(
+    results: Iterable[LoadedResult],
+    against: Iterable[LoadedResult],
+    query: Query,
+    trusted_keys: Sequence[str] | None = None,
+    measure: Measure | None = None,
+) -> ResultCollection:
+    """Return the same of results that are loaded already, and of those of the other side."""
     collection = ResultCollection()
-    for side, names in (("results", paths), ("against", [against] if against else [])):
+    for side, loaded in (("results", results), ("against", against)):
         runs: set[Hashable] = set()
-        for result in map(replaced, load_all(names)) if replaced else load_all(names):
+        for result in loaded:
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
                 continue
@@ -135,27 +137,6 @@ def _distrust(file: Path, keys: tuple[str, ...]) -> str:
     except SifmarkError as error:
         return error.cause
     return ""
-
-
-def run_keys(document: Document) -> Iterator[Hashable]:
-    """Yield what no two runs have in common: their id, their place in time on a host, and stretches of step times.
-
-    A copy under another id would be a repeat that nobody measured, also if some of its steps were changed. Steps that
-    all take equally long say nothing.
-    """
-    yield document["id"]
-    if (host := document["host"]["hostname"]["value"]) is not None:
-        yield host, document["started"], document["finished"]
-    steps = document["steps"]
-    quantiles = steps["quantiles"]
-    if quantiles is not None and quantiles["p0"] != quantiles["p100"]:
-        times = tuple(quantiles.values()) if steps["seconds"] is None else tuple(steps["seconds"])
-        yield times
-        length = max(LEAST_STRETCH, len(times) // STRETCHES)
-        for first in range(0, len(times) - length + 1, length):
-            stretch = times[first : first + length]
-            if len(set(stretch)) > 1:
-                yield first, stretch
 
 
 def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Query, measure: Measure | None) -> None:

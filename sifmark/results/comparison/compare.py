@@ -76,14 +76,20 @@ def compare_results(
     """
     collection = load_observations(paths, query, against, trusted_keys, measure)
     collection.add_baselines(baselines)
+    return compare_collection(collection, query)
+
+
+def compare_collection(collection: ResultCollection, query: Query) -> Comparison:
+    """Compare results that are loaded.
+
+    Raises UsageError if the query names a field, metric or baseline that no result has.
+    """
     collection.require_names(query)
     if query.every_metric:
         query = replace(query, metrics=tuple(sorted(collection.metrics)))
-    comparison = compare_observations(collection.observations, query)
-    units = _first_units(collection, query.metrics)
     return replace(
-        comparison,
-        units=units,
+        compare_observations(collection.observations, query),
+        units=_first_units(collection, query.metrics),
         invalid=collection.invalid,
         unsigned=collection.unsigned,
         duplicates=collection.duplicates,

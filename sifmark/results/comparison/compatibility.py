@@ -1,36 +1,23 @@
 """Which results cannot be compared, and the field that shows it."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sifmark.results.catalogue import fields
 from sifmark.results.comparison.observation import NETWORK, ComparisonGroup, Observation
 
 NUMERICS = "numerics.state"
-# A result with such a value is no measurement of its workload, whatever it is compared with.
-EXCLUSIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "status.state": (lambda value: value != "completed", "a run that did not complete has no result to compare"),
-    NUMERICS: (lambda value: value == "failed", "the code that ran does not compute what the card says"),
-    "configuration.smoke": (lambda value: value is True, "a smoke run only shows that it works"),
-}
-# Results with different values here measure different things.
-MUST_MATCH: dict[str, str] = {
-    "schema_version": "the numbers of another major version may mean something else",
-    "workload.unit": "the units that were counted differ",
-    "accelerator.granularity": "one device is not the same piece of hardware",
-    "provenance.stand_in": "a test base says nothing about the vendor's software",
-    "provenance.simulated": "a test double says nothing of a device",
-}
 SCOPE = "power.scope"
+_RULES = {each.path: each.compare for each in fields() if each.compare}
+# A result with such a value is no measurement of its workload, whatever it is compared with.
+EXCLUSIONS = {path: rule for path, rule in _RULES.items() if not rule.same}
+# Results with different values here measure different things.
+MUST_MATCH = {path: rule for path, rule in _RULES.items() if rule.same and path not in (SCOPE, NETWORK)}
 FIELDS = (*EXCLUSIONS, *MUST_MATCH, SCOPE)
 DECISIVE = (*FIELDS, NETWORK)  # all that a user may allow to differ, besides units
-_SCOPE_REASON = "the meters did not measure the same part of the machine"
 _SHARED = "within the host"  # of ranks on one node, where scaling begins: it may be compared with each network
-_NETWORK_REASON = (
-    "sockets may be tens of times slower than RDMA, so they differ in the network alone; compare each network "
-    "separately, or measure again with the network's devices and libraries in the container"
-)
 _POWER_UNITS = {"J", "W", "Wh"}
 
 
@@ -45,7 +32,7 @@ class Excluded:
     def reason(self) -> str:
         """Why, in words: `status.state out_of_memory: a run that did not complete ...`."""
         values = self.result.fields
-        return "; ".join(f"{name} {format_value(values[name])}: {EXCLUSIONS[name][1]}" for name in self.fields)
+        return "; ".join(f"{name} {format_value(values[name])}: {EXCLUSIONS[name].why}" for name in self.fields)
 
 
 @dataclass(frozen=True)
@@ -72,28 +59,28 @@ class Incompatibility:
 
 def exclusion_fields(observation: Observation) -> tuple[str, ...]:
     """Return the fields that make a result no measurement of its workload."""
-    return tuple(field for field, (excludes, _) in EXCLUSIONS.items() if excludes(observation.fields.get(field)))
+    return tuple(field for field, rule in EXCLUSIONS.items() if rule.excludes(observation.fields.get(field)))
 
 
 def incompatibilities(
     group: ComparisonGroup, observations: Sequence[Observation], metrics: Collection[str]
 ) -> Iterator[Incompatibility]:
     """Yield everything that keeps the results of one group from being compared by these metrics."""
-    for field, (excludes, why) in EXCLUSIONS.items():
+    for field, rule in EXCLUSIONS.items():
         values = _values(observations, field)
-        if excluding := [value for value in values if excludes(value)]:
-            yield _incompatibility(group, field, why, observations, values, excluding[0])
-    for field, why in MUST_MATCH.items():
+        if excluding := [value for value in values if rule.excludes(value)]:
+            yield _incompatibility(group, field, rule.why, observations, values, excluding[0])
+    for field, rule in MUST_MATCH.items():
         values = [_decisive(field, value) for value in _values(observations, field)]
-        yield from _mixture(group, field, why, observations, values)
+        yield from _mixture(group, field, rule.why, observations, values)
     networked = [each for each in observations if each.fields.get(NETWORK) not in (None, _SHARED)]
-    yield from _mixture(group, NETWORK, _NETWORK_REASON, networked, _values(networked, NETWORK))
+    yield from _mixture(group, NETWORK, _RULES[NETWORK].why, networked, _values(networked, NETWORK))
     for metric in metrics:
         measured = [observation for observation in observations if _has_value(observation, metric)]
         units = [observation.numbers[metric].unit for observation in measured]
         yield from _mixture(group, unit_field(metric), "the units differ", measured, units)
     powered = [observation for observation in observations if any(_of_power(observation, name) for name in metrics)]
-    yield from _mixture(group, SCOPE, _SCOPE_REASON, powered, _values(powered, SCOPE))
+    yield from _mixture(group, SCOPE, _RULES[SCOPE].why, powered, _values(powered, SCOPE))
 
 
 def unit_field(metric: str) -> str:

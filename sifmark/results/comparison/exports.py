@@ -1,59 +1,33 @@
 """A comparison for programs: CSV and JSON."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Iterator
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from sifmark.core.console import printable
+from sifmark.core.spreadsheets import csv_text
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import EXCLUSIONS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
+from sifmark.results.comparison.observation import ComparisonGroup
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 from sifmark.results.comparison.scaling import DEVICES
 
 Record = dict[str, Any]
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # owasp.org/www-community/attacks/CSV_Injection
 
 
 def as_csv(comparison: Comparison) -> str:
-    """Return one record per row and metric, with a column for every field."""
-    return csv_text(record for _, record in comparison_records(comparison)).rstrip("\n")
-
-
-def csv_text(records: Iterable[Record]) -> str:
-    """Return records as CSV, with a column for every field that any of them has."""
-    kept = list(records)
-    stream = io.StringIO()
-    write_csv(stream, dict.fromkeys(name for record in kept for name in record), kept)
-    return stream.getvalue()
-
-
-def write_csv(stream: TextIO, names: Iterable[str], records: Iterable[Record]) -> None:
-    """Write records below a line of names. No text in it is a formula of a spreadsheet."""
-    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
-    writer.writeheader()
-    for record in records:
-        writer.writerow(
-            {name: spreadsheet_text(each) if isinstance(each, str) else each for name, each in record.items()}
-        )
-
-
-def spreadsheet_text(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
-    shown = printable(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    """Return a row for each configuration and metric, with a column for every field."""
+    return csv_text(comparison_rows(comparison)).rstrip("\n")
 
 
 def as_json(comparison: Comparison) -> str:
     """Return everything, also what was refused or left out."""
     tables = [
         {
-            "group": table.group._asdict(),
-            "title": table.title,
+            **_group(table),
             "allowed": [_incompatibility(incompatibility) for incompatibility in table.allowed],
-            "lines": [_row(row, table) for row in table.rows],
+            "rows": [_row(row, table) for row in table.rows],
         }
         for table in comparison.tables
     ]
@@ -61,21 +35,25 @@ def as_json(comparison: Comparison) -> str:
         "confidence": CONFIDENCE,
         "tables": tables,
         "refused": [_incompatibility(incompatibility) for incompatibility in comparison.refused],
-        "left_out": [_excluded(excluded) for excluded in comparison.excluded],
+        "excluded": [_excluded(excluded) for excluded in comparison.excluded],
     }
     return json.dumps(document, indent=2, allow_nan=False)
 
 
+def comparison_rows(comparison: Comparison) -> Iterator[Record]:
+    """Yield a row for each configuration and metric: fields, value, interval, ratio, verdict, scaling."""
+    return (record for _, record in comparison_records(comparison))
+
+
 def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Record]]:
-    """Yield each row with a record for each metric."""
+    """Yield the same rows, each with the repeats that it is of."""
     for table in comparison.tables:
         for row in table.rows:
             for metric in comparison.query.metrics:
                 record = {
-                    "title": table.title,
-                    **table.group._asdict(),
+                    **_group(table),
                     "side": row.side,
-                    **row.fields,
+                    **_columns(row.fields),
                     "metric": metric,
                     "unit": table.units[metric],
                     **_number(row, metric),
@@ -87,10 +65,29 @@ def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Re
                 yield row, record
 
 
+def _group(table: ComparisonTable) -> Record:
+    """Return what the results of a table have in common, by the fields' own names."""
+    group = table.group
+    return {"workload.title": table.title, **_group_fields(group)}
+
+
+def _group_fields(group: ComparisonGroup) -> Record:
+    return {
+        "workload.identity": group.identity,
+        "workload.task": group.task,
+        "status.phase": group.phase,
+        "data.source": group.source,
+    }
+
+
+def _columns(fields: Mapping[str, Any]) -> Record:
+    return {column_of(path): value for path, value in fields.items()}
+
+
 def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
     return {
         "side": row.side,
-        "fields": row.fields,
+        "fields": _columns(row.fields),
         "results": [observation.file for observation in row.observations],
         "unsteady": len(row.unsteady),
         "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in row.means},
@@ -157,8 +154,8 @@ def _scaling_columns(row: RepeatGroup) -> dict[str, Any]:
 
 def _incompatibility(incompatibility: Incompatibility) -> dict[str, Any]:
     return {
-        "group": incompatibility.group._asdict(),
-        "field": incompatibility.field,
+        **_group_fields(incompatibility.group),
+        "field": column_of(incompatibility.field),
         "why": incompatibility.why,
         "counts": incompatibility.counts,
         "example": incompatibility.example,
@@ -168,5 +165,5 @@ def _incompatibility(incompatibility: Incompatibility) -> dict[str, Any]:
 
 def _excluded(excluded: Excluded) -> dict[str, Any]:
     result = excluded.result
-    fields = {name: {"value": result.fields[name], "why": EXCLUSIONS[name][1]} for name in excluded.fields}
+    fields = {column_of(name): {"value": result.fields[name], "why": EXCLUSIONS[name].why} for name in excluded.fields}
     return {"side": result.side, "file": result.file, "id": result.id, "fields": fields}

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from sifmark.results.catalogue import Direction, direction_of
 from sifmark.results.comparison.compare import Comparison
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.repeats import RepeatGroup
-
-_COST_UNITS = ("s", "J", "W", "MiB")  # of what is better when it is less, also per image and the like
-_RATE_UNITS = ("/s", "/W", "/Wh")
 
 
 class GateDecision(StrEnum):
@@ -28,6 +26,11 @@ class GateVerdict:
     reason: str = ""
     unsteady: tuple[str, ...] = ()
 
+    @property
+    def passed(self) -> bool:
+        """Whether every ratio is certain to keep the limit."""
+        return self.decision is GateDecision.PASSED
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -41,9 +44,9 @@ class Gate:
         """The side of the limit where no ratio may be."""
         return "above" if self.above else "below"
 
-    def suits(self, unit: str) -> bool:
-        """Return whether a value on the wrong side is worse: times, energies and memory are better when less."""
-        return not unit.endswith(_RATE_UNITS) if self.above else unit.partition("/")[0] not in _COST_UNITS
+    def suits(self, metric: str) -> bool:
+        """Return whether a value of the metric on the wrong side is worse; of some metrics none is better."""
+        return direction_of(metric) is not (Direction.HIGHER if self.above else Direction.LOWER)
 
     def keeps(self, ratio: Ratio | None) -> bool | None:
         """Return whether the whole interval keeps the limit, or None if only a part does or there is no interval."""

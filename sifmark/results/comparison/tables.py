@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
+from sifmark.results.catalogue import Direction, column_of, direction_of, fields
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
@@ -20,19 +21,9 @@ from sifmark.results.warnings import STALLED
 ITERATIONS = "configuration.device_iterations"
 MOST_NOTES = 12  # below one table
 # Fields that are not worth mentioning if all results have this value.
-EXPECTED = {
-    "status.state": "completed",
-    NUMERICS: "passed",
-    "configuration.meter": "auto",
-    "accelerator.ranks": 1,
-    "accelerator.replicas": 1,
-    ITERATIONS: 1,
-    "configuration.gradient_accumulation": 1,
-    "configuration.stages": 1,
-}
+EXPECTED = {each.path: each.usual for each in fields() if each.is_usual_known}
 # Fields that name a system, the best first.
 _SYSTEM_NAMES = ("site", "accelerator.name", "configuration.framework", "accelerator.kind")
-_RATES = ("/s", "/W", "/Wh")
 Cells = list[str]
 
 
@@ -156,15 +147,15 @@ def _overview(comparison: Comparison) -> list[Cells]:
 
 def _best(table: ComparisonTable, query: Query, metric: str, baselines: bool) -> RepeatGroup | None:
     rows = [row for row in table.rows if query.is_baseline(row) is baselines and row.means[metric].value is not None]
-    less_is_better = not table.units[metric].endswith(_RATES)
-    return (min if less_is_better else max)(rows, key=lambda row: row.means[metric].value or 0.0, default=None)
+    lower_is_better = direction_of(metric) is Direction.LOWER
+    return (min if lower_is_better else max)(rows, key=lambda row: row.means[metric].value or 0.0, default=None)
 
 
 def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each pair and metric: its configuration, the baseline, the other, and their ratio."""
     systems = _systems(table, query, varying)
     ratio_name = f"{systems.other} / {systems.baseline}"
-    cells = [[*map(short_name, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
+    cells = [[*map(column_of, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
     lonely = set(map(id, _lonely_baselines(table, query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
@@ -204,7 +195,7 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
 
 def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
-    cells = [[*map(short_name, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
+    cells = [[*map(column_of, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
     for row in table.rows:
         fields = [_cell(row.fields.get(name)) for name in varying]
         means = [_mean_text(row.means[metric], len(row.observations)) for metric in query.metrics]
@@ -215,7 +206,7 @@ def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) ->
 def _scaling_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each way in which a configuration scales, with the reference that it is relative to."""
     names = [name for name in varying if name in SHOWN or not (follows_devices(name) or name == EXECUTION)]
-    cells = [["scaling", *map(short_name, names), "speed-up", "efficiency", "reference"]]
+    cells = [["scaling", *map(column_of, names), "speed-up", "efficiency", "reference"]]
     for row, scaling in table.scalings:
         fields = [_cell(row.fields.get(name)) for name in names]
         speedup, efficiency = scaling.speedup, scaling.efficiency
@@ -231,7 +222,7 @@ def _reference_name(row: RepeatGroup) -> str:
 
 def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
     common = {name: value for name, value in table.rows[0].fields.items() if name not in varying}
-    return [f"{short_name(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
+    return [f"{column_of(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
 
 
 def _mean_cell(row: RepeatGroup | None, metric: str) -> str:
@@ -334,11 +325,6 @@ def _missing(row: RepeatGroup) -> Iterator[str]:
             yield f"cannot tell: {scaling.efficiency.reason}"
 
 
-def short_name(name: str) -> str:
-    """Return a field's path as the head of a column."""
-    return name.removeprefix("configuration.").removeprefix("provenance.").removesuffix(".value")
-
-
 def _is_expected(name: str, value: Any) -> bool:
     return value is None or value is False or name == "schema_version" or value == EXPECTED.get(name)
 
@@ -348,3 +334,6 @@ def _cell(value: Any) -> str:
         return "-"
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text[:19] if text.startswith("sha256:") else text
+
+
+short_name = column_of

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.results.comparison.observation import MetricValue, metric_value
+from sifmark.results.documents import MetricValue, metric_value
 
 Document = dict[str, Any]
 LESS, MORE = "less", "more"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
-from sifmark.results.comparison.observation import MetricValue
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import TableStyle, disturbances_of, percentage_text
+from sifmark.results.documents import MetricValue
 from sifmark.results.numbers import format_interval, format_number, format_quantity
 from sifmark.studies.analysis.scaling import ScalingCurve, ScalingPoint
 from sifmark.studies.analysis.step_time import COMMUNICATION, EVIDENCE, PARTS, Part

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded
 from sifmark.results.comparison.intervals import FEWEST_REPEATS
-from sifmark.results.comparison.observation import NODES, MetricValue
+from sifmark.results.comparison.observation import NODES
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.documents import MetricValue
 from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
 from sifmark.studies.analysis.node_measures import FACTS, LESS, MEASURES, NodeMeasure, measure_node
 from sifmark.studies.history.baseline import Baseline
@@ -239,7 +240,7 @@ def _failures(
 def _reason(excluded: Excluded) -> str:
     name = next(name for name in excluded.fields if name in _FAULTS)
     value = excluded.result.fields[name]
-    return f"{value}" if name == "status.state" else f"{name} {str(value).lower()}: {EXCLUSIONS[name][1]}"
+    return f"{value}" if name == "status.state" else f"{name} {str(value).lower()}: {EXCLUSIONS[name].why}"
 
 
 def _is_judged(test: NodeTest, measure: NodeMeasure) -> bool:

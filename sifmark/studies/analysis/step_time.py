@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Any
 
 from sifmark.results.comparison.intervals import mean
-from sifmark.results.comparison.observation import MetricValue, metric_value
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import BATCH, DEVICES, REPLICAS, STRATEGY, WEAK
+from sifmark.results.documents import MetricValue, metric_value
 
 DATA, COMPUTE, COMMUNICATION, SLOW_RANKS, UNEVEN = PARTS = (
     "data",

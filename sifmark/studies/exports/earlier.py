@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
-from sifmark.results.comparison.gate import Gate
+from sifmark.results.catalogue import Direction, direction_of
 from sifmark.results.load import load_file
 from sifmark.studies.study import PlannedRun, RunState, Scalar
 
@@ -29,7 +29,7 @@ def references(runs: Iterable[PlannedRun]) -> dict[str, dict[str, ReferenceValue
         for name, metric in _metrics(each):
             values.setdefault(_cell(each), {}).setdefault((name, metric["unit"]), []).append(metric["value"])
     return {
-        each.key: {name: _reference(numbers, unit) for (name, unit), numbers in values[_cell(each)].items()}
+        each.key: {name: _reference(name, numbers, unit) for (name, unit), numbers in values[_cell(each)].items()}
         for each in planned
         if _cell(each) in values
     }
@@ -50,5 +50,5 @@ def _cell(planned: PlannedRun) -> _Cell:
     return run.system, run.group, tuple(sorted(run.cell.items()))
 
 
-def _reference(values: list[float], unit: str) -> ReferenceValue:
-    return ReferenceValue(median(values), unit, Gate(1.0).suits(unit))
+def _reference(name: str, values: list[float], unit: str) -> ReferenceValue:
+    return ReferenceValue(median(values), unit, direction_of(name) is Direction.HIGHER)

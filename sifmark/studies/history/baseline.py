@@ -12,10 +12,12 @@ from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.files import read_bounded, write_json
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.schemas import check_document
+from sifmark.results.catalogue import spelled
 from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
-from sifmark.results.comparison.observation import ComparisonGroup, MetricValue, Observation
+from sifmark.results.comparison.observation import ComparisonGroup, Observation
 from sifmark.results.comparison.query import Query
+from sifmark.results.documents import MetricValue
 from sifmark.results.load import parse
 
 SCHEMA = "baseline-1.0"
@@ -224,7 +226,7 @@ def _run(repeat: Repeat) -> Document:
 
 
 def _read_repeat(row: Document, run: Document) -> Repeat:
-    units, missing = row["units"], row["missing"]
+    units, missing = {name: spelled(name, unit) for name, unit in row["units"].items()}, row["missing"]
     numbers = {
         name: MetricValue(value, units[name], missing.get(name) if value is None else None)
         for name, value in run["values"].items()

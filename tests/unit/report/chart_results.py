@@ -9,7 +9,7 @@ from unit.report import samples
 
 from sifmark.report.load import load_report_results
 from sifmark.report.results import PublishedMark, ReportResult, ReportResults, Section
-from sifmark.results.comparison.observation import MetricValue
+from sifmark.results.documents import MetricValue
 
 Value = Callable[[ReportResult], float | None]
 

@@ -26,7 +26,7 @@ from sifmark.report.load import load_report_results
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import PublishedMark
 from sifmark.results.comparison.exports import as_json
-from sifmark.results.comparison.tidy import COLUMNS
+from sifmark.results.tidy import Table, columns
 from sifmark.studies.load import load_study
 
 HOSTILE = '\\input{/etc/passwd} $x^2$ 50% a_b #1 & <script>alert(1)</script> [x](http://y) |=1+1| `q` "z"'
@@ -83,14 +83,14 @@ def test_the_order_of_paths_changes_no_byte(results: Path, files: dict[str, str]
 
 def test_summary_has_what_compare_has(report: Report, files: dict[str, str]) -> None:
     ours = {
-        (row["title"], row["site"], row["configuration.batch_size"], row["metric"]): row
+        (row["workload.title"], row["site"], row["batch_size"], row["metric"]): row
         for row in rows(files["summary.csv"])
     }
     for metric in report.results.metrics:
         for table in json.loads(as_json(report.results.compare(metric)))["tables"]:
-            for line in table["lines"]:
+            for line in table["rows"]:
                 fields = line["fields"]
-                row = ours.pop((table["title"], fields["site"], str(fields["configuration.batch_size"]), metric))
+                row = ours.pop((table["workload.title"], fields["site"], str(fields["batch_size"]), metric))
                 for name in ("value", "low", "high", "ratio", "ratio_low", "ratio_high"):
                     wanted = line["metrics"][metric][name]
                     assert row[name] == ("" if wanted is None else str(wanted))
@@ -99,12 +99,12 @@ def test_summary_has_what_compare_has(report: Report, files: dict[str, str]) -> 
 
 def test_runs_have_every_repeat_with_its_marks_and_why_it_is_left_out(files: dict[str, str]) -> None:
     table = rows(files["runs.csv"])
-    assert list(table[0]) == [*COLUMNS, "marks", "left_out"]
+    assert list(table[0]) == ["system", *columns(Table.RUNS), "left_out"]
     speeds = [row for row in table if row["metric"] == "throughput"]
     assert len(speeds) == 14 and len({row["id"] for row in speeds}) == 14
-    (failed,) = [row for row in speeds if row["state"] == "out_of_memory"]
+    (failed,) = [row for row in speeds if row["status.state"] == "out_of_memory"]
     assert failed["value"] == "" and failed["left_out"].startswith("status.state out_of_memory")
-    (test_base,) = [row for row in speeds if row["workload"] == "texts"]
+    (test_base,) = [row for row in speeds if row["workload.name"] == "texts"]
     assert "test base" in test_base["marks"]
 
 

@@ -111,7 +111,7 @@ def compared(folder: Path, metric: str) -> Mapping[frozenset[str], tuple[Mean, D
     ids = {str(file): json.loads(file.read_text())["id"] for file in folder.glob("*.json")}
     query = Query(metrics=(metric,), more_fields=("site",), baseline=("site", "alpha"))
     comparison = json.loads(as_json(compare_results([str(folder)], query)))
-    rows = [row for table in comparison["tables"] for row in table["lines"]]
+    rows = [row for table in comparison["tables"] for row in table["rows"]]
     numbers = {frozenset(map(ids.__getitem__, row["results"])): row["metrics"][metric] for row in rows}
     return {
         key: (Mean(number["repeats"], number["value"], number["low"], number["high"]), number)

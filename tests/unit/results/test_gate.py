@@ -110,12 +110,16 @@ def test_a_gate_does_not_decide_about_what_is_missing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("unit", "below", "above"),
-    [("s", False, True), ("J/images", False, True), ("MiB", False, True), ("images/s", True, False),
-     ("images/Wh", True, False), ("nats", True, True), ("", True, True)],
+    ("metric", "below", "above"),
+    [
+        ("step_time_p50", False, True), ("energy_per_unit", False, True), ("peak_process_memory", False, True),
+        ("throughput", True, False), ("units_per_watt_hour", True, False), ("utilisation", True, False),
+        ("phases.compile", False, True), ("epochs.2.throughput", True, False), ("time_to_first_step.warm", False, True),
+        ("power_mean", True, True), ("unheard_of", True, True),
+    ],
 )  # fmt: skip
-def test_a_gate_suits_a_metric_unless_the_worse_would_pass(unit: str, below: bool, above: bool) -> None:
-    assert (Gate(1.0).suits(unit), Gate(1.0, above=True).suits(unit)) == (below, above)
+def test_a_gate_suits_a_metric_unless_the_worse_would_pass(metric: str, below: bool, above: bool) -> None:
+    assert (Gate(1.0).suits(metric), Gate(1.0, above=True).suits(metric)) == (below, above)
 
 
 def test_without_an_interval_nothing_is_kept() -> None:

@@ -16,5 +16,5 @@ def test_repeats_are_one_line_for_each_batch_size(tmp_path: Path, capsys: pytest
     (tmp_path / "results" / ".sifmark.host.1.0f0f0f0f").write_text("left by a writer that was killed")
     compare(CompareOptions((str(tmp_path / "results"),), metrics="throughput", format="json"))
     (table,) = json.loads(capsys.readouterr().out)["tables"]
-    assert [len(line["results"]) for line in table["lines"]] == [3, 3]
-    assert [line["fields"]["configuration.batch_size"] for line in table["lines"]] == [1, 2]
+    assert [len(line["results"]) for line in table["rows"]] == [3, 3]
+    assert [line["fields"]["batch_size"] for line in table["rows"]] == [1, 2]

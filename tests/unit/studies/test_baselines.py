@@ -102,7 +102,7 @@ def test_the_gate_passes_fails_and_cannot_decide(
     write_nights(slower, [90.1, 89.9, 90.2])
     write_nights(few, [100.0, 90.0])
     compare(options(baselines, same))
-    assert answer_of(capsys)["tables"][0]["lines"][-1]["metrics"]["throughput"]["ratio"] == pytest.approx(1, abs=0.01)
+    assert answer_of(capsys)["tables"][0]["rows"][-1]["metrics"]["throughput"]["ratio"] == pytest.approx(1, abs=0.01)
     with pytest.raises(GateError) as failed:
         compare(options(baselines, slower))
     assert (failed.value.exit_code, failed.value.code) == (7, "gate-failed")

@@ -17,8 +17,9 @@ from sifmark.commands.compare import PUBLISHED, CompareOptions, compare
 from sifmark.commands.published.compare import compare_published
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.recipes.names import cards
-from sifmark.results.comparison.observation import ComparisonGroup, MetricValue, Observation
+from sifmark.results.comparison.observation import ComparisonGroup, Observation
 from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.documents import MetricValue
 from sifmark.results.load import document_problems
 from sifmark.studies.published.comparison import PublishedComparison, Reason, compare_with_published
 from sifmark.studies.published.load import load_published

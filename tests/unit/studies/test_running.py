@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from documents import problems_of
 from unit.fake_studies import ScriptEngine, long_plan, plan_of, run_of, started, state_in
 from unit.fakes import settings_for
 
@@ -24,7 +25,6 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.results.envelope import envelope_path
-from sifmark.results.load import problems_of
 from sifmark.studies.running import failures, places
 from sifmark.studies.running.estimates import Estimates
 from sifmark.studies.running.failures import failures_in

@@ -15,9 +15,10 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.results.comparison.compare import compare_observations
 from sifmark.results.comparison.compatibility import FIELDS
-from sifmark.results.comparison.observation import metric_value, observe
+from sifmark.results.comparison.observation import observe
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.tables import TEXT
+from sifmark.results.documents import metric_value
 from sifmark.studies.analysis.scaling import ScalingCurve, scaling_curves
 from sifmark.studies.analysis.scaling_report import report_lines
 from sifmark.studies.analysis.step_time import COMMUNICATION, COMPUTE, DATA, SLOW_RANKS, UNEVEN, measure

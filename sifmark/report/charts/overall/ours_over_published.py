@@ -10,8 +10,8 @@ from sifmark.report.charts.shared.panels import panel_title
 from sifmark.report.charts.theme import MUTED, style_of
 from sifmark.report.charts.words import caption, distinct, of_remarks, of_rest, remarks, short
 from sifmark.report.results import OverPublished, ReportResults
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.intervals import CONFIDENCE
-from sifmark.results.comparison.tables import short_name
 
 MOST_ROWS = 40
 _TITLE = "Ours over published"
@@ -105,7 +105,7 @@ def _numbers(each: OverPublished) -> str:
 def _table(every: Sequence[OverPublished], labels: Sequence[str]) -> ChartTable:
     rows = tuple(
         (
-            *(each.table, label, f"{short_name(each.metric)} [{each.unit}]", each.published, each.measured),
+            *(each.table, label, f"{column_of(each.metric)} [{each.unit}]", each.published, each.measured),
             *(each.verdict, ", ".join([*remarks(each.results), *each.remarks])),
         )
         for each, label in zip(every, labels, strict=True)

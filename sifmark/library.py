@@ -1,0 +1,257 @@
+"""Results as Python programs use them: load, look at, tabulate, compare, and gate.
+
+>>> import sifmark
+>>> results = sifmark.load("results/")
+>>> table = results.compare(baseline={"site": "alpha"}, metrics=["throughput"])
+>>> print(table)
+>>> table.gate(minimum=0.95).passed
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sifmark.core.errors import UsageError, missing_extra
+from sifmark.results.catalogue import kind_of, path_of
+from sifmark.results.comparison.collection import collect
+from sifmark.results.comparison.compare import Comparison as Compared
+from sifmark.results.comparison.compare import compare_collection
+from sifmark.results.comparison.exports import comparison_rows
+from sifmark.results.comparison.gate import Gate, GateVerdict
+from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.comparison.tables import as_markdown, as_text
+from sifmark.results.documents import MetricValue, metric_value, metrics_of, value_at
+from sifmark.results.export import format_of, write_file
+from sifmark.results.load import LoadedResult, load_all, run_keys, study_of
+from sifmark.results.marks import Mark, marks_of_result
+from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+AnyPath = str | PathLike[str]
+EVERY_METRIC = "all"
+PANDAS = "pandas"
+
+
+def load(*paths: AnyPath) -> "Results":
+    """Return the results of files, folders, archives or globs, each run once.
+
+    Files that hold no valid result are in `Results.invalid`, with their problems.
+
+    Raises UsageError for a path without results.
+    """
+    return Results.of(load_all(str(fspath(path)) for path in paths))
+
+
+@dataclass(frozen=True)
+class Result:
+    """One valid result. `document` is the whole document, as `schemas/result-1.1.md` describes it."""
+
+    file: str
+    document: dict[str, Any]
+    study: str = ""
+
+    def __getitem__(self, name: str) -> Any:
+        """Return a field by its name in tables or its dotted path: `batch_size`, `host.hostname`. None if missing."""
+        return value_at(self.document, path_of(name))
+
+    @property
+    def id(self) -> str:
+        """The UUID of the run."""
+        return str(self.document["id"])
+
+    @property
+    def kind(self) -> str:
+        """The kind of run: training, inference, requests, generation, sampling or microbenchmark."""
+        return kind_of(self.document)
+
+    @property
+    def completed(self) -> bool:
+        """Whether the run completed."""
+        return bool(self.document["status"]["state"] == "completed")
+
+    @cached_property
+    def metrics(self) -> Mapping[str, MetricValue]:
+        """Its metrics by name: value, unit, and the reason if there is no value; phases and epochs among them."""
+        return {name: metric_value(metric) for name, metric in metrics_of(self.document).items()}
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The reasons not to publish its numbers."""
+        return marks_of_result(self.document)
+
+    def rows(self, table: Table | str = Table.RUNS) -> Iterator[Row]:
+        """Yield its rows in a tidy table."""
+        return rows(Table(table), self.document, ResultPlace(self.file, self.study))
+
+
+@dataclass(frozen=True)
+class Results(Sequence[Result]):
+    """Loaded results: a sequence of the valid ones, each run once."""
+
+    valid: tuple[Result, ...]
+    invalid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # problems, by file
+    duplicates: tuple[str, ...] = ()  # files with copies of other results
+
+    @classmethod
+    def of(cls, loaded: Iterable[LoadedResult]) -> "Results":
+        """Return loaded results, each run once."""
+        valid: list[Result] = []
+        invalid: dict[str, tuple[str, ...]] = {}
+        duplicates: list[str] = []
+        runs: set[Any] = set()
+        for each in loaded:
+            if each.problems:
+                invalid[each.file] = (*invalid.get(each.file, ()), *each.problems)
+                continue
+            keys = set(run_keys(each.document))
+            if keys & runs:
+                duplicates.append(each.file)
+            else:
+                valid.append(Result(each.file, each.document, study_of(each.path)))
+            runs |= keys
+        return cls(tuple(valid), invalid, tuple(duplicates))
+
+    def __len__(self) -> int:
+        return len(self.valid)
+
+    def __getitem__(self, place: Any) -> Any:
+        return Results(self.valid[place]) if isinstance(place, slice) else self.valid[place]
+
+    def where(self, **fields: Any) -> "Results":
+        """Return the results whose fields have these values; `__` stands for a dot: `workload__name="resnet50"`."""
+        wanted = {name.replace("__", "."): value for name, value in fields.items()}
+        kept = (each for each in self.valid if all(each[name] == value for name, value in wanted.items()))
+        return Results(tuple(kept))
+
+    def rows(self, table: Table | str = Table.RUNS) -> Iterator[Row]:
+        """Yield the rows of a tidy table, `runs`, `points` or `steps`, as dictionaries with all of its columns."""
+        for each in self.valid:
+            yield from each.rows(table)
+
+    def to_frame(self, table: Table | str = Table.RUNS) -> "DataFrame":
+        """Return a tidy table as a pandas data frame.
+
+        Raises SifmarkError if pandas is not installed.
+        """
+        return _frame(self.rows(table), list(columns(Table(table))), ("started", "finished"))
+
+    def points(self) -> "DataFrame":
+        """Return the curves inside results: bandwidth by size, latency by percentile, epochs, evaluations."""
+        return self.to_frame(Table.POINTS)
+
+    def steps(self) -> "DataFrame":
+        """Return what was kept of single steps and requests, and of power over time."""
+        return self.to_frame(Table.STEPS)
+
+    def export(self, file: AnyPath, table: Table | str = Table.RUNS, form: str = "") -> Path:
+        """Write a tidy table to a file, in the format of its suffix or in `form`: csv, json, jsonl, parquet, duckdb.
+
+        Raises UsageError for another format, SifmarkError if its package is missing.
+        """
+        target = Path(file)
+        write_file(self.rows(table), Table(table), format_of(form, target), target)
+        return target
+
+    def compare(
+        self,
+        baseline: "Mapping[str, Any] | Results | None" = None,
+        metrics: Iterable[str] | str = DEFAULT_METRICS,
+        by: Iterable[str] = (),
+        allow: Iterable[str] = (),
+    ) -> "Comparison":
+        """Return the comparison of all results, with ratios to a baseline: a field with its value, or other results.
+
+        `metrics` may be "all". `by` are fields that separate rows besides the usual ones, `allow` fields that may
+        differ although they make results incomparable.
+
+        Raises UsageError for a name that no result has.
+        """
+        query = Query(
+            metrics=DEFAULT_METRICS if metrics == EVERY_METRIC else tuple(metrics),
+            every_metric=metrics == EVERY_METRIC,
+            more_fields=tuple(map(path_of, by)),
+            allowed=frozenset(map(path_of, allow)),
+            against=isinstance(baseline, Results),
+            baseline=_field_and_value(baseline) if isinstance(baseline, Mapping) else None,
+        )
+        against = baseline._loaded() if isinstance(baseline, Results) else ()
+        return Comparison(compare_collection(collect(self._loaded(), against, query), query))
+
+    def _loaded(self) -> Iterator[LoadedResult]:
+        return (LoadedResult(each.file, each.document) for each in self.valid)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What can be compared, as text, rows or a data frame, and a gate on it. `compared` has all details."""
+
+    compared: Compared
+
+    def __str__(self) -> str:
+        return as_text(self.compared)
+
+    def to_markdown(self) -> str:
+        """Return its tables in Markdown."""
+        return as_markdown(self.compared)
+
+    def rows(self) -> list[Row]:
+        """Return a row for each configuration and metric: fields, value, interval, ratio, verdict."""
+        return list(comparison_rows(self.compared))
+
+    def to_frame(self) -> "DataFrame":
+        """Return the same rows as a pandas data frame.
+
+        Raises SifmarkError if pandas is not installed.
+        """
+        kept = self.rows()
+        return _frame(kept, list(dict.fromkeys(name for row in kept for name in row)))
+
+    @property
+    def refused(self) -> list[str]:
+        """Why some results were not compared with each other."""
+        return [f"{each.field}: {each.difference}" for each in self.compared.refused]
+
+    @property
+    def excluded(self) -> dict[str, str]:
+        """Which results were left out, and why, by file."""
+        return {each.result.file: each.reason for each in self.compared.excluded}
+
+    def gate(self, minimum: float | None = None, maximum: float | None = None) -> GateVerdict:
+        """Return whether the ratio of the first metric to its baseline keeps a limit in every row.
+
+        Raises UsageError for other than one limit, or one that would let the worse pass.
+        """
+        if (minimum is None) == (maximum is None):
+            raise UsageError("a gate has one limit", "minimum=0.95, or maximum=1.05", code="invalid-option")
+        gate = Gate(minimum if minimum is not None else float(maximum or 0), above=maximum is not None)
+        for metric in self.compared.query.metrics[:1]:
+            if not gate.suits(metric):
+                remedy = f"{'minimum' if gate.above else 'maximum'} suits {metric}"
+                raise UsageError(f"this gate on {metric} would let the worse pass", remedy, code="invalid-option")
+        return gate.judge(self.compared)
+
+
+def _field_and_value(baseline: Mapping[str, Any]) -> tuple[str, str]:
+    if len(baseline) != 1:
+        raise UsageError(
+            "a baseline is one field with its value", 'for example {"site": "alpha"}', code="invalid-option"
+        )
+    ((name, value),) = baseline.items()
+    return path_of(name), str(value)
+
+
+def _frame(kept: Iterable[Row], names: Sequence[str], times: Iterable[str] = ()) -> "DataFrame":
+    try:
+        import pandas  # here: an extra
+    except ImportError:
+        raise missing_extra(PANDAS, "a data frame", [PANDAS]) from None
+    frame = pandas.DataFrame(kept, columns=names)
+    for name in times:
+        if name in frame:
+            frame[name] = pandas.to_datetime(frame[name], format="ISO8601")
+    return frame

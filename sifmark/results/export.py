@@ -1,0 +1,117 @@
+"""Tidy tables in files for other programs: CSV, JSON and JSON lines; Parquet and DuckDB by the package duckdb."""
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
+from sifmark.core.files import atomic_path
+from sifmark.core.spreadsheets import write_csv
+from sifmark.results.tidy import Row, Table, columns
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+EXTRA, PACKAGE = "export", "duckdb"
+# What the database may not do on its own: look for extensions elsewhere.
+_CONFIG: dict[str, str | bool | int | float | list[str]] = {
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "threads": 1,  # the same bytes each time
+}
+
+
+class Format(StrEnum):
+    """A format of exported tables, and the suffix of its files."""
+
+    CSV = "csv"
+    JSON = "json"
+    JSONL = "jsonl"
+    PARQUET = "parquet"
+    DUCKDB = "duckdb"
+
+
+TEXTS = (Format.CSV, Format.JSON, Format.JSONL)  # which a stream can take
+
+
+def format_of(name: str, target: Path | None) -> Format:
+    """Return the format that is asked for, or else that of a file's suffix, or CSV; one that works here.
+
+    Raises UsageError for an unknown one or one that needs a file, SifmarkError if its package is missing.
+    """
+    suffix = target.suffix[1:] if target else Format.CSV
+    if (name or suffix) not in list(Format):
+        where = f"{target}: " if target and not name else ""
+        raise unknown_name(f"{where}format of an export", name or suffix, list(Format))
+    form = Format(name or suffix)
+    if form not in TEXTS:
+        if target is None:
+            cause = f"{form} cannot be written to standard output"
+            raise UsageError(cause, f"name a file: -o runs.{form}", code="argument-missing")
+        try:
+            import duckdb  # noqa: F401 - before results are read in vain
+        except ImportError:
+            raise missing_extra(EXTRA, f"an export as {form}", [PACKAGE]) from None
+    return form
+
+
+def write_rows(rows: Iterable[Row], table: Table, form: Format, stream: TextIO) -> None:
+    """Write the rows of a table to a stream, in one of TEXTS."""
+    if form is Format.CSV:
+        write_csv(stream, columns(table), rows)
+    elif form is Format.JSONL:
+        stream.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+    else:
+        stream.write("[")
+        for number, row in enumerate(rows):
+            stream.write(",\n" if number else "\n")
+            stream.write(json.dumps(row, allow_nan=False))
+        stream.write("\n]\n")
+
+
+def write_file(rows: Iterable[Row], table: Table, form: Format, target: Path) -> None:
+    """Write the rows of a table to a file, which is replaced only by a whole one. A database has them as `table`."""
+    with atomic_path(target) as draft:
+        if form in TEXTS:
+            with draft.open("w", encoding="utf-8", newline="") as stream:
+                write_rows(rows, table, form, stream)
+        else:
+            _OF_DUCKDB[form](rows, table, draft)
+
+
+def _write_parquet(rows: Iterable[Row], table: Table, target: Path) -> None:
+    with _relation(rows, table, target) as (_, relation):
+        relation.write_parquet(str(target), compression="zstd")
+
+
+def _write_database(rows: Iterable[Row], table: Table, target: Path) -> None:
+    with _relation(rows, table, target, str(target)) as (_, relation):
+        relation.create(table)
+
+
+_OF_DUCKDB: dict[Format, Callable[[Iterable[Row], Table, Path], None]] = {
+    Format.PARQUET: _write_parquet,
+    Format.DUCKDB: _write_database,
+}
+
+
+@contextmanager
+def _relation(
+    rows: Iterable[Row], table: Table, target: Path, database: str = ":memory:"
+) -> "Iterator[tuple[DuckDBPyConnection, DuckDBPyRelation]]":
+    """Yield a database and the rows in it, by way of a file beside the target: rows may be more than memory holds."""
+    import duckdb  # here: only these formats need it
+
+    lines = target.with_name("rows.jsonl")
+    with lines.open("w", encoding="utf-8") as stream:
+        write_rows(rows, table, Format.JSONL, stream)
+    types = dict(columns(table))
+    try:
+        with duckdb.connect(database, config=_CONFIG) as connection:
+            yield connection, connection.read_json(str(lines), format="newline_delimited", columns=types)
+    except duckdb.Error as error:
+        cause = f"{target.suffix[1:]} was not written: {error}"
+        raise SifmarkError(cause, "try --format csv", code="command-failed") from error

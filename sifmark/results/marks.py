@@ -1,0 +1,142 @@
+"""Marks: short reasons not to publish a number, which accompany it wherever a report shows it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sifmark.results.warnings import (
+    AT_POWER_LIMIT,
+    FAR_BELOW,
+    STALLED,
+    THROTTLED,
+    is_at_power_limit,
+    is_disturbed,
+    is_far_below,
+    is_stalled,
+    is_throttled,
+)
+
+Document = dict[str, Any]
+FEWEST_REPEATS = 3  # of a number with an interval
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A reason not to publish a number."""
+
+    symbol: str  # a letter beside the number
+    name: str  # in a legend: `test base`
+    why: str  # a sentence, for the box above the numbers
+    remedy: str
+    everywhere: bool = True  # or only in the box: what says little of the number itself
+
+
+def _of_image(document: Document) -> Document:
+    return document["provenance"]["image"] or {}
+
+
+TEST_BASE = Mark(
+    "T", "test base", "The image has a test base, not that of the vendor.", "Build it on the pinned base: sifmark build"
+)
+SIMULATED = Mark(
+    "S", "simulated", "The device was simulated, or its meter replayed a recorded trace.", "Measure on the device."
+)
+UNCHECKED = Mark(
+    "C",
+    "correctness not shown",
+    "Nothing shows that the code computes what the workload's card says.",
+    "Run without --skip-numerics, on a workload with reference values.",
+)
+BUSY = Mark("B", "busy host", "Other work on the host kept processors from the run.", "Measure again on an idle host.")
+STALLED_RUN = Mark(
+    "P",
+    "stopped for a time",
+    f"Outlying steps took more than {STALLED:.0%} of the timed window: something stopped the run.",
+    "Find what stopped it, and measure again.",
+)
+THROTTLED_RUN = Mark(
+    "H",
+    "throttled",
+    f"Heat or hardware held the clocks of a device down for more than {THROTTLED:.0%} of the timed window.",
+    "Mend its cooling or its supply, and measure again.",
+)
+UNSTEADY = Mark(
+    "U", "not steady", "Step times changed over the timed window.", "Warm up for longer, or run for longer."
+)
+FEW_REPEATS = Mark(
+    "R",
+    "few repeats",
+    f"There are fewer than {FEWEST_REPEATS} repeats, so that the number has no interval.",
+    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}",
+)
+FAR_BELOW_BOUND = Mark(
+    "F",
+    "far below the bound",
+    f"The throughput is less than {FAR_BELOW:.0%} of what the devices allow: something else limits it.",
+    "Look for waits for data, tiny batches and steps without compilation: sifmark run WORKLOAD-IMAGE --describe",
+    everywhere=False,
+)
+PRELOADED = Mark(
+    "L",
+    "preloaded libraries",
+    "Libraries were loaded before all others, where they can change what is measured.",
+    "Measure without LD_PRELOAD and LD_AUDIT.",
+    everywhere=False,
+)
+AT_LIMIT_OF_POWER = Mark(
+    "W",
+    "at its power limit",
+    f"A power limit held the clocks of a device down for more than {AT_POWER_LIMIT:.0%} of the timed window.",
+    "Publish the limit with the number: device_conditions.power_cap.",
+    everywhere=False,
+)
+SOCKETS = Mark(
+    "N",
+    "socket network",
+    "The ranks exchanged data over sockets, which may be tens of times slower than RDMA.",
+    "Give the container the network's devices and libraries.",
+    everywhere=False,
+)
+UNSIGNED = Mark(
+    "I",
+    "unsigned image",
+    "No key that the site trusts has signed the image, or the run had no image.",
+    "Sign the image, or pull a signed one: sifmark image.sign, sifmark registry.pull",
+    everywhere=False,
+)
+
+# In the order in which the box and legends have them.
+_APPLIES: dict[Mark, Callable[[Document], bool]] = {
+    TEST_BASE: lambda document: bool(document["provenance"]["stand_in"]),
+    SIMULATED: lambda document: bool(document["provenance"].get("simulated")),
+    UNCHECKED: lambda document: document["numerics"]["state"] != "passed",
+    BUSY: is_disturbed,
+    STALLED_RUN: is_stalled,
+    THROTTLED_RUN: is_throttled,
+    UNSTEADY: lambda document: document["steadiness"]["steady"] is False,
+    FAR_BELOW_BOUND: is_far_below,
+    PRELOADED: lambda document: bool(document.get("environment", {}).get("preloaded")),
+    AT_LIMIT_OF_POWER: is_at_power_limit,
+    SOCKETS: lambda document: (document.get("transport") or {}).get("network") == "sockets",
+    UNSIGNED: lambda document: _of_image(document).get("file", {}).get("signer") is None,
+}
+MARKS = (*list(_APPLIES)[:7], FEW_REPEATS, *list(_APPLIES)[7:])
+
+
+def marks_of(documents: Iterable[Document]) -> tuple[Mark, ...]:
+    """Return the marks of a number that rests on these results, its repeats."""
+    return marks_of_number(map(marks_of_result, documents))
+
+
+def marks_of_result(document: Document) -> tuple[Mark, ...]:
+    """Return the marks of a result by itself."""
+    return tuple(mark for mark, applies in _APPLIES.items() if applies(document))
+
+
+def marks_of_number(marks_of_repeats: Iterable[Iterable[Mark]]) -> tuple[Mark, ...]:
+    """Return the marks of a number whose repeats have these."""
+    repeats = list(marks_of_repeats)
+    marks = {mark for each in repeats for mark in each}
+    if 0 < len(repeats) < FEWEST_REPEATS:
+        marks.add(FEW_REPEATS)
+    return tuple(mark for mark in MARKS if mark in marks)
