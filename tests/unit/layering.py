@@ -35,7 +35,6 @@ SIFMARK: Layers = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("dev",),
     ("doctor",),
     ("live", "report"),
     ("studies",),

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from generate import stale_pages
 from hypothesis import given
 from hypothesis import strategies as st
+from schema_pages import fields, page, pages, prose
 
 from sifmark.core import paths
 from sifmark.core.schemas import check_document, validator
-from sifmark.dev.golden import stale_pages
-from sifmark.dev.schema_pages import fields, page, pages, prose
 from sifmark.recipes.golden import REFRESH
 from sifmark.results.load import problems_of
 

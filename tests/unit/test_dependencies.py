@@ -27,8 +27,6 @@ PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
 OWN = canonicalize_name(PROJECT["name"])
-# `inv dev.check` runs the tools of the extra `dev`, and refuses outside a clone.
-DEVELOPERS = paths.PACKAGE / "dev" / "checks.py"
 # Only data.prepare, results.export and report import these, and say how to install them.
 WITH_EXTRA = (
     paths.PACKAGE / "datasets",
@@ -62,7 +60,7 @@ def run_as_modules(path: Path) -> Iterator[str]:
 
 
 def used(*, with_extra: bool) -> set[str]:
-    host = [path for path in [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"] if path != DEVELOPERS]
+    host = [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"]
     chosen = [path for path in host if any(map(path.is_relative_to, WITH_EXTRA)) is with_extra]
     return distributions(set().union(*map(foreign, chosen)))
 
