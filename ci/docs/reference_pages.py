@@ -307,6 +307,9 @@ def workloads_page() -> str:
         "the hash of the card is in every result. Operations are those of a forward pass, or of a step of sampling. A "
         "[micro-benchmark](../measure/micro-benchmarks.md) is one operation at many sizes.",
         "",
+        "`gpt2` to `gpt2_xxxl` have the layers of GPT-2, 67 characters as vocabulary and a context of 128. GPT-2 as "
+        "published, with 124 million parameters, is `gpt_117m`.",
+        "",
         *_table([header]),
         *_rows(rows),
         "",
