@@ -1,4 +1,4 @@
-"""The pages of the documentation as tests read them: their blocks, paragraphs and links."""
+"""The pages of the documentation as tests read them: their blocks and links."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 GENERATED = ("docs/reference", "docs/error-codes.md", "docs/glossary.md")
-# Pages that users read, and that follow the rules of the documentation.
 PAGES = [README, *sorted(path for path in (ROOT / "docs").rglob("*.md"))]
 WRITTEN = [page for page in PAGES if not str(page.relative_to(ROOT)).startswith(GENERATED)]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -70,20 +69,6 @@ def _piece(text: str) -> str:
     if text.isspace():
         return r"[ \t]+"
     return _NUMBER if re.fullmatch(r"\d[\d.,]*(?:e[-+]?\d+)?", text) else re.escape(text)
-
-
-def prose(page: Path) -> list[str]:
-    """Return the paragraphs of a page: no blocks, tables, headings, or list markers."""
-    text = _BLOCK.sub("", page.read_text())
-    parts = re.split(r"\n\s*\n|\n(?=(?:[-*]|\d+\.) )", text)
-    paragraphs = [" ".join(part.split()) for part in parts]
-    return [part for part in paragraphs if part and not part.startswith(("#", "|", "<", "---"))]
-
-
-def sentences(paragraph: str) -> list[str]:
-    """Return the sentences of a paragraph. Code counts as one word."""
-    plain = re.sub(r"`[^`]*`", "code", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", paragraph))
-    return [part for part in re.split(r"(?<=[.!?:;])\s+", plain) if part]
 
 
 def links(page: Path) -> list[str]:

@@ -18,11 +18,8 @@ import signal
 import sys
 from collections.abc import Sequence
 from fnmatch import fnmatch
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the linters' table is in sifmark
 
 from records import FOLDER, Record, forget, load, save
 from schedule import Outcome, Result, Schedule

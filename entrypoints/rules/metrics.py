@@ -30,6 +30,7 @@ ALWAYS = (
     *("time_to_first_step", "training_time", "final_loss", "peak_process_memory", "achieved_flops", "utilisation"),
     *("energy", "energy_per_unit", "power_mean", "throughput_per_watt", "units_per_watt_hour"),
 )
+OLDER_UNITS = {"energy_per_unit": "J/{unit}"}  # as images before 0.3 wrote them
 HASTE = 0.5  # the fastest of a few steps before the window, over that of a thousand in it
 KEPT, KEPT_SHARE = 0.1, 0.05  # s, of the window: fetching a batch that is there takes a microsecond
 DECODED = (1e-3, 1.01)  # of the waits: a file is read, decoded, and put into a batch
@@ -47,7 +48,10 @@ def metrics_are_known(facts: Facts) -> Iterator[str]:
     for name, entry in facts.metrics.items():
         if name not in units:
             yield f"metrics.{name}: there is no such metric"
-        elif entry["unit"] != units[name] and (name, entry["unit"]) != ("energy_per_unit", f"J/{facts.unit}"):  # as in 0.2
+        elif entry["unit"] != units[name] and (name, entry["unit"]) != (
+            "energy_per_unit",
+            f"J/{facts.unit}",
+        ):  # as in 0.2
             yield differ(f"metrics.{name}.unit", entry["unit"], units[name], f"the unit {facts.unit}")
     unit = facts.document["steadiness"]["throughput_interval"]["unit"]
     if unit != units["throughput"]:

@@ -6,7 +6,6 @@ from sifmark.commands.definition import Command
 from sifmark.commands.definitions import (
     analysis,
     data,
-    dev,
     device,
     image,
     main,
@@ -31,6 +30,5 @@ GROUPS: dict[str, list[Command]] = {
     "Results and reports": _commands_of(results) + _commands_of(report),
     "Studies": _commands_of(study) + _commands_of(analysis) + _commands_of(published),
     "Devices, recipes and data": _commands_of(device) + _commands_of(recipe) + _commands_of(data),
-    "Development": _commands_of(dev),
 }
 COMMANDS = {command.name: command for commands in GROUPS.values() for command in commands}

@@ -85,6 +85,7 @@ def _show_workloads(form: str) -> None:
     if form == TABLE:
         others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
         status(f"Each for training and inference, but {', '.join(others)}. One in full: sifmark list workloads --json")
+        status("gpt2 to gpt2_xxxl have GPT-2's layers and 67 characters; GPT-2 itself (124 M parameters) is gpt_117m.")
 
 
 def _show_bounds(device: str, form: str) -> None:

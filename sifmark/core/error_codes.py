@@ -14,7 +14,6 @@ CODES = {
     "build-failed": "At least one of several recipes was not built.",
     "cache-altered": "The cache holds a file that no build put there, or one that was changed since.",
     "cache-unreliable": "Files in the cache do not read back as they were written.",
-    "check-failed": "A linter, the type checker or a test failed in `dev.check`.",
     "checkout-missing": "Only a clone of the repository has what this command or check needs.",
     "command-failed": "A program that sifmark started failed, or did not finish in time.",
     "confirmation-missing": "The images cannot be built again here, and their removal was not confirmed.",

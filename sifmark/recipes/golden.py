@@ -1,5 +1,7 @@
 """The rendered build files as they were last reviewed: a change in what users build shows in a diff."""
 
+from collections.abc import Iterable
+
 from sifmark.core import paths
 from sifmark.core.environment import platform_name
 from sifmark.recipes.base import pinned_base
@@ -8,7 +10,7 @@ from sifmark.recipes.plan import Plan
 from sifmark.recipes.recipe import load_recipe
 from sifmark.recipes.render import definition, dockerfile
 
-REFRESH = "review it, then write them anew: sifmark dev.golden"
+REFRESH = "review it, then write them anew: ci/generate"
 # Labels that differ between commits and hosts, and what the golden texts have in their place.
 _VOLATILE = {
     BUILD_KEY: "<build key>",
@@ -35,6 +37,13 @@ def differences(recipe: str) -> list[str]:
         for name, text in golden_texts(recipe).items()
         if not (paths.GOLDEN / name).is_file() or (paths.GOLDEN / name).read_text() != text
     ]
+
+
+def refresh_texts(recipes: Iterable[str]) -> None:
+    """Write the golden files of recipes."""
+    for recipe in recipes:
+        for name, text in golden_texts(recipe).items():
+            (paths.GOLDEN / name).write_text(text)
 
 
 def _plan_on_pinned_base(name: str) -> Plan:

@@ -2,7 +2,8 @@
 
 A unit is a package or a module, by its dotted name below the root package; a module belongs to the longest unit that
 its name begins with. A layer is a sequence of units. A unit may import from its own and from lower layers, never from
-a neighbour in its layer, and no module may import itself by way of others.
+a neighbour in its layer, and no module may import itself by way of others. The root package is the public interface
+and may import them all.
 """
 
 import ast
@@ -34,7 +35,7 @@ SIFMARK: Layers = (
     ("__main__",),
     ("cli",),
     ("commands",),
-    ("dev",),
+    ("library",),
     ("doctor",),
     ("live", "report"),
     ("studies",),
@@ -85,11 +86,11 @@ def graph(root: Path, package: str) -> dict[str, set[str]]:
 def violations(root: Path, package: str, layers: Layers) -> list[str]:
     """What is wrong with the imports in a package below a root folder: a sentence each, with the modules' names."""
     edges = graph(root, package)
+    edges = {name: others - {package} for name, others in edges.items() if name != package}
     heights = {unit: height for height, layer in enumerate(reversed(layers)) for unit in layer}
-    units = {name: _unit(name.removeprefix(f"{package}."), heights) for name in edges if name != package}
+    units = {name: _unit(name.removeprefix(f"{package}."), heights) for name in edges}
     said = [f"{package}.{unit}: there is no such module" for unit in heights if f"{package}.{unit}" not in edges]
     said += [f"{name}: it belongs to no layer" for name, unit in units.items() if unit is None]
-    said += [f"{package} imports {other}: the root package imports nothing" for other in sorted(edges.get(package, ()))]
     for name, unit in units.items():
         for other in sorted(edges[name]):
             below = units.get(other)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from documents import problems_of
+from generate import stale_pages
 from hypothesis import given
 from hypothesis import strategies as st
+from schema_pages import fields, page, pages, prose
 
 from sifmark.core import paths
 from sifmark.core.schemas import check_document, validator
-from sifmark.dev.golden import stale_pages
-from sifmark.dev.schema_pages import fields, page, pages, prose
 from sifmark.recipes.golden import REFRESH
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package

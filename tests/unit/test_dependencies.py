@@ -15,24 +15,26 @@ from packaging.utils import canonicalize_name
 from unit.layering import imports
 from unit.test_architecture import files
 
+import sifmark
 from sifmark.commands.data.prepare import PrepareOptions, prepare_data
 from sifmark.commands.report.packages import PACKAGES as REPORT_PACKAGES
+from sifmark.commands.results.export import export_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets.formats import EXTRA_PACKAGES
-from sifmark.studies.history.export import PACKAGE as EXPORT_PACKAGE
-from sifmark.studies.history.export import export_runs
+from sifmark.library import PANDAS
+from sifmark.results.export import PACKAGE as EXPORT_PACKAGE
 
 PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
+USERS = ("data", "export", "pandas", "report")
 OWN = canonicalize_name(PROJECT["name"])
-# `inv dev.check` runs the tools of the extra `dev`, and refuses outside a clone.
-DEVELOPERS = paths.PACKAGE / "dev" / "checks.py"
 # Only data.prepare, results.export and report import these, and say how to install them.
 WITH_EXTRA = (
     paths.PACKAGE / "datasets",
-    paths.PACKAGE / "studies" / "history" / "export.py",
+    paths.PACKAGE / "library.py",
+    paths.PACKAGE / "results" / "export.py",
     paths.PACKAGE / "report",
 )
 
@@ -62,7 +64,7 @@ def run_as_modules(path: Path) -> Iterator[str]:
 
 
 def used(*, with_extra: bool) -> set[str]:
-    host = [path for path in [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"] if path != DEVELOPERS]
+    host = [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"]
     chosen = [path for path in host if any(map(path.is_relative_to, WITH_EXTRA)) is with_extra]
     return distributions(set().union(*map(foreign, chosen)))
 
@@ -73,9 +75,10 @@ def test_all_that_is_imported_or_run_is_declared_and_nothing_else() -> None:
 
 def test_extras_are_what_only_datasets_exports_and_reports_import() -> None:
     required = names(PROJECT["dependencies"])
-    assert used(with_extra=True) - required == names(EXTRAS["data"]) | names(EXTRAS["report"])
+    assert used(with_extra=True) - required == set().union(*(names(EXTRAS[each]) for each in USERS))
     of_datasets = {module for modules in EXTRA_PACKAGES.values() for module in modules}
-    assert of_datasets | {EXPORT_PACKAGE} == names(EXTRAS["data"])
+    assert of_datasets == names(EXTRAS["data"])
+    assert ({EXPORT_PACKAGE}, {PANDAS}) == (names(EXTRAS["export"]), names(EXTRAS["pandas"]))
     assert set(REPORT_PACKAGES.values()) == names(EXTRAS["report"])
 
 
@@ -111,5 +114,12 @@ def test_an_export_without_its_package_is_an_error_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, EXPORT_PACKAGE, None)
     with pytest.raises(SifmarkError, match=f"an export as {suffix} needs {EXPORT_PACKAGE}") as caught:
-        export_runs([str(tmp_path)], tmp_path / f"runs.{suffix}")
-    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[data]'")
+        export_results([str(tmp_path)], str(tmp_path / f"runs.{suffix}"))
+    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[export]'")
+
+
+def test_a_data_frame_without_pandas_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, PANDAS, None)
+    with pytest.raises(SifmarkError) as caught:
+        sifmark.Results(()).to_frame()
+    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[pandas]'")

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from measured_page import measured_table
 from processes import wait_until_gone
 
 from sifmark.core.paths import CHECKOUT
-from sifmark.dev.measured_page import measured_table
 
 sys.path.append(str(CHECKOUT / "benchmarks"))
 import device

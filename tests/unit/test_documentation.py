@@ -1,4 +1,4 @@
-"""The documentation: links lead somewhere, pages have their form, and texts keep their budgets."""
+"""The documentation: links lead somewhere, every page is reached, and what pages show is valid."""
 
 import tomllib
 from pathlib import Path
@@ -10,9 +10,7 @@ from documentation import PAGES, README, ROOT, WRITTEN, Block, name
 from sifmark.core.settings import load_settings
 from sifmark.studies.load import load_study
 
-MOST_LINES_OF_README = 150
-MOST_WORDS_OF_A_PARAGRAPH = 90
-MOST_WORDS_OF_A_SENTENCE = 35
+# Of fenced blocks: tests execute `sh` and `console`, and read `toml`; commands in `text` need what tests lack.
 LANGUAGES = {"sh", "console", "text", "toml", "yaml", "json", "python"}
 
 
@@ -38,25 +36,9 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert set(PAGES) <= reached
 
 
-def test_the_readme_is_short() -> None:
-    assert len(README.read_text().splitlines()) <= MOST_LINES_OF_README
-
-
 @pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_texts_keep_their_budgets(page: Path) -> None:
-    for paragraph in documentation.prose(page):
-        assert len(paragraph.split()) <= MOST_WORDS_OF_A_PARAGRAPH, paragraph
-        for sentence in documentation.sentences(paragraph):
-            assert len(sentence.split()) <= MOST_WORDS_OF_A_SENTENCE, sentence
-
-
-@pytest.mark.parametrize("page", WRITTEN, ids=name)
-def test_a_page_has_a_title_a_goal_and_known_blocks(page: Path) -> None:
-    lines = page.read_text().splitlines()
-    assert lines[0].startswith("# ") and lines[1] == "" and lines[2] and not lines[2].startswith(("#", "|", "`"))
+def test_blocks_are_in_languages_that_tests_know(page: Path) -> None:
     assert {block.language for block in documentation.blocks(page)} <= LANGUAGES
-    if page != README:
-        assert lines[-1].startswith("Next: ["), "a page ends with the next one"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)

@@ -6,12 +6,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from generate import stale_pages
 from unit.test_architecture import files
 
 import sifmark.engines
 from sifmark.core import errors, paths
 from sifmark.core.error_codes import CODES
-from sifmark.dev.golden import stale_pages
 
 SOURCES = [*files(paths.PACKAGE), paths.CHECKOUT / "tasks.py"]
 
@@ -98,4 +98,4 @@ def test_errors_are_recognised_by_their_classes() -> None:
 
 
 def test_the_page_is_current() -> None:
-    assert "error-codes.md" not in stale_pages(), "sifmark dev.golden writes it"
+    assert "error-codes.md" not in stale_pages(), "ci/generate writes it"

@@ -7,7 +7,7 @@ from sifmark.core import paths
 from sifmark.core.console import output, paint, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
-from sifmark.dev.golden import refresh_texts
+from sifmark.recipes.golden import refresh_texts
 from sifmark.recipes.pins import PinCheck, PinState, check_pins, updates, write_updates
 from sifmark.recipes.recipe import load_recipe, recipe_names
 

@@ -1,4 +1,4 @@
-"""The stages of ci/test: they leave no test out, know what decides their outcome, and run in the right order."""
+"""The stages of ci/test: they leave no test out, know what decides their outcome, and a failure fails the whole."""
 
 import sys
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import running
 import schedule
 import stages
 from records import Record
+from run_stages import summarise
 from schedule import Outcome, Result, Schedule
 from setups import Setup, setups
 from stages import Stage
@@ -110,6 +111,13 @@ def test_all_run_also_after_a_failure(root: Path) -> None:
     assert [outcome.stage.name for outcome in outcomes] == ["bad", "good"]
 
 
+def test_a_failed_stage_fails_the_gate_and_one_that_cannot_run_the_full_run(root: Path) -> None:
+    good, bad = run([scripted("good"), scripted("bad", "raise SystemExit(1)")], jobs=1)
+    missing = replace(good, result=Result.NOT_RUN)
+    assert [summarise(outcomes, full=False) for outcomes in ([good], [good, bad], [good, missing])] == [0, 1, 0]
+    assert [summarise(outcomes, full=True) for outcomes in ([good], [good, bad], [good, missing])] == [0, 1, 1]
+
+
 def test_a_stage_is_left_out_only_where_that_is_asked_for_and_it_passed_on_the_same_inputs(root: Path) -> None:
     good, bad = scripted("good"), scripted("bad", "raise SystemExit(1)")
     run([good, bad])
@@ -119,12 +127,6 @@ def test_a_stage_is_left_out_only_where_that_is_asked_for_and_it_passed_on_the_s
     assert results(run([good], resume=True)) == {"good": Result.PASSED}
     records.forget("good")
     assert results(run([good], resume=True)) == {"good": Result.PASSED}
-
-
-def test_what_is_exclusive_runs_alone_of_its_kind(root: Path) -> None:
-    code = f"import os, time; os.mkdir({str(root / 'held')!r}); time.sleep(0.3); os.rmdir({str(root / 'held')!r})"
-    chosen = [scripted(name, code, exclusive="docker") for name in ("one", "two", "three")]
-    assert set(results(run(chosen, jobs=3)).values()) == {Result.PASSED}
 
 
 def test_a_stage_waits_for_what_it_needs_and_fails_where_that_does(root: Path) -> None:
@@ -147,34 +149,6 @@ def test_a_stage_waits_for_what_it_needs_and_fails_where_that_does(root: Path) -
     assert next(outcome for outcome in outcomes if outcome.stage.name == "fails").reason == "set-up failed: absent"
 
 
-def test_frameworks_compute_with_one_thread_beside_other_stages(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    code = "import os; print(os.environ.get('OMP_NUM_THREADS'))"
-    run([scripted("plain", code), scripted("framework", code, python=".venvs/torch_new")])
-    logs = [(root / "build" / "test-stages" / f"{name}.log").read_text() for name in ("plain", "framework")]
-    assert logs == ["None\n", "1\n"]
-
-
-def test_nothing_runs_beside_a_set_up_that_has_to_be_alone(root: Path) -> None:
-    made = root / "made"
-    alone = Setup(
-        "alone", (sys.executable, "-c", f"import time; time.sleep(0.5); open({str(made)!r}, 'w')"), alone=True
-    )
-    assert results(run([scripted("after", f"open({str(made)!r})")], steps=[alone])) == {"after": Result.PASSED}
-
-
-def test_what_still_runs_ends_with_the_schedule(root: Path) -> None:
-    """A stage that passes ends the loop early, as a signal does."""
-    sleeper = f"import os, time; open({str(root / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    iteration = Schedule(
-        [scripted("long", sleeper), scripted("short", "import time; time.sleep(1)")], (), 2, False, False
-    )
-    outcomes = iteration.run(lambda _: None)
-    next(outcomes)
-    outcomes.close()
-    assert not Path(f"/proc/{(root / 'pid').read_text()}").exists()
-
-
 def test_records_that_cannot_be_read_are_none(root: Path) -> None:
     record = Record("one", "0", True, 1.0, 2, 3, 0, "now")
     records.save(record)
@@ -184,11 +158,3 @@ def test_records_that_cannot_be_read_are_none(root: Path) -> None:
         assert records.load("one") is None
     assert records.load("two") is None
     assert records.count(root / "none.xml") == (0, 0, 0)
-
-
-def test_a_tree_that_is_no_checkout_is_read_whole(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("a.py", "b/c.py", "build/record.json", "b/__pycache__/c.pyc"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    monkeypatch.setattr(inputs, "ROOT", tmp_path)
-    assert inputs.tracked.__wrapped__() == ("a.py", "b/c.py")

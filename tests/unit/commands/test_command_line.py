@@ -51,7 +51,7 @@ def test_commands_are_in_groups() -> None:
     top = [name for name in COMMANDS if "." not in name]
     assert top == ["list", "build", "run", "verify", "compare", "doctor", "clean", "report"]
     groups = {name.partition(".")[0] for name in COMMANDS if "." in name or name == "report"}
-    assert groups == {"data", "dev", "device", "image", "published", "recipe", "registry", "report", "results", "study"}
+    assert groups == {"data", "device", "image", "published", "recipe", "registry", "report", "results", "study"}
     assert len(GROUPS) == len(groups) - 3, "some share one, so that the list of commands fits a screen"
 
 

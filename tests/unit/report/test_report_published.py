@@ -9,13 +9,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from published_page import STUDIES, published_pictures, repeated_tables
 from unit.studies.test_published_comparison import repeats, written
 
 from sifmark.commands.command_line import main
 from sifmark.commands.report.report import ReportOptions, write_report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
-from sifmark.dev.published_page import STUDIES, published_pictures, repeated_tables
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.of_section import throughput_by_batch
 from sifmark.report.charts.overall import ours_over_published
@@ -146,7 +146,7 @@ def test_the_pictures_in_the_documentation_are_what_the_command_draws() -> None:
     kept = set((paths.CHECKOUT / "docs" / "pictures" / "published").glob("*.svg"))
     assert set(drawn) == kept
     stale = [path.name for path, text in drawn.items() if path.read_text() != text]
-    assert not stale, "sifmark dev.golden draws them"
+    assert not stale, "ci/generate draws them"
 
 
 def test_the_command_draws_tables_as_files_and_names_charts_without_numbers(

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from script_examples import script_examples
 from unit.fake_studies import put, wait_for_opened
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
-from sifmark.dev.script_examples import script_examples
 from sifmark.recipes.golden import REFRESH
 from sifmark.studies.schedulers import preflight
 from sifmark.studies.schedulers.dialects.rendering import SCRIPTS, script_of

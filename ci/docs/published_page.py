@@ -28,7 +28,7 @@ listed, not drawn. These commands draw all pictures, also as PNG and PDF:
 {commands}
 ```
 
-Made by `sifmark dev.golden`.
+Made by `ci/generate`.
 """
 
 

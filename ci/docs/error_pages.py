@@ -8,7 +8,7 @@ A command that fails prints `error: CAUSE [CODE]` and a remedy on stderr. With `
 stdout yet, it also prints `{"error": {"code": ..., "cause": ..., "remedy": ...}}` there. Programs should match codes:
 they stay the same when a text changes.
 
-Made from `sifmark/core/error_codes.py` by `sifmark dev.golden`; a change belongs there.
+Made from `sifmark/core/error_codes.py` by `ci/generate`; a change belongs there.
 
 | code | meaning |
 |---|---|

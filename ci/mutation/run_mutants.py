@@ -1,9 +1,9 @@
-"""ci/faults: plant mistakes in a copy of the sources, one at a time, and report which ones the tests notice.
+"""ci/mutants: mutation testing. Makes a mutant of the sources for each seeded fault, and reports which the tests kill.
 
-The tests that should notice a mistake run in the environment that they need; without the mistake they must pass. A run
-of all of them, and any other with --record, writes its findings to ci/planting/results.md, each with its day.
+The tests that should kill a mutant run in the environment that they need; they must pass without the fault. A run of
+all mutants, and any other with --record, writes its findings to ci/mutation/results.md, each with its day.
 
-Exit codes: 0 each was noticed; 1 one was missed, or could not be planted; 2 wrong usage.
+Exit codes: 0 each was killed; 1 one survived, or its fault no longer fits the code; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from study_faults import STUDIES
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results.md"
 FAULTS = (*INSIDE, *ACCELERATORS, *HOST, *STUDIES)
-# Tests that hang with a fault have noticed it: after PATIENCE times their time without it, at least this many seconds.
+# Tests that hang with a fault have killed it: after PATIENCE times their time without it, at least this many seconds.
 PATIENCE, LEAST_PATIENCE = 5, 60.0
-GATE = ("-m", "not full")  # faults that only the full run notices are noticed late
+GATE = ("-m", "not full")  # mutants that only the full run kills die late
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of a fault: caught, missed, or why it is unclear."""
+    """The result of a fault: killed, survived, or why it is unclear."""
 
     fault: Fault
     verdict: str
@@ -51,9 +51,9 @@ class Finding:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Plant the requested faults and print a line for each. Return the exit code."""
+    """Test a mutant for each requested fault and print a line for each. Return the exit code."""
     parser = argparse.ArgumentParser(
-        prog="ci/faults", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="ci/mutants", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", action="append", metavar="FAULT", help="these faults; a glob; may be repeated")
     parser.add_argument("--list", action="store_true", help="name the faults")
@@ -74,17 +74,15 @@ def main(argv: Sequence[str]) -> int:
             findings.append(finding)
     if options.only is None or options.record:
         RESULTS.write_text(report(findings, RESULTS.read_text()))
-    missed = [finding.fault.name for finding in findings if finding.verdict != "caught"]
-    print(
-        f"{len(findings) - len(missed)} of {len(findings)} caught" + (f"; not: {', '.join(missed)}" if missed else "")
-    )
-    return 1 if missed else 0
+    alive = [finding.fault.name for finding in findings if finding.verdict != "killed"]
+    print(f"{len(findings) - len(alive)} of {len(findings)} killed" + (f"; not: {', '.join(alive)}" if alive else ""))
+    return 1 if alive else 0
 
 
 def examine(fault: Fault) -> Finding:
     """Run a fault's tests without it and with it, and return the finding."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="sifmark-fault-") as name:
+    with tempfile.TemporaryDirectory(prefix="sifmark-mutant-") as name:
         tree = copied(Path(name) / "tree")
         code, said = tested(fault, tree, None)
         if code != 0:
@@ -95,7 +93,7 @@ def examine(fault: Fault) -> Finding:
         except StaleFaultError as error:
             return Finding(fault, "stale", str(error), time.monotonic() - began)
         code, said = tested(fault, tree, time_limit)
-    verdict = {0: "missed", 1: "caught"}.get(code, "unclear")
+    verdict = {0: "survived", 1: "killed"}.get(code, "unclear")
     return Finding(fault, verdict, said if code else " ".join(fault.tests), time.monotonic() - began)
 
 
@@ -108,7 +106,7 @@ def copied(target: Path) -> Path:
         if source.is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, target / name)
-    git = ["git", "-C", str(target), "-c", "user.name=ci/faults", "-c", "user.email=faults@localhost"]
+    git = ["git", "-C", str(target), "-c", "user.name=ci/mutants", "-c", "user.email=mutants@localhost"]
     for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "a copy"]):
         subprocess.run([*git, *words], check=True)
     for name in (".venv", ".venvs"):
@@ -150,12 +148,12 @@ def report(findings: Sequence[Finding], before: str) -> str:
         cells = (fault.name, fault.side, f"`{fault.symbol}`", finding.verdict, finding.detail, today)
         rows[fault.name] = "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
     kept = [rows[fault.name] for fault in FAULTS if fault.name in rows]
-    caught = sum(" | caught | " in row for row in kept)
+    killed = sum(" | killed | " in row for row in kept)
     return "\n".join(
         [
-            "# Planted faults",
+            "# Mutation testing",
             "",
-            f"Written by `ci/faults`: {caught} of {len(kept)} were caught, {len(FAULTS) - len(kept)} were not tried.",
+            f"Written by `ci/mutants`: {killed} of {len(kept)} were killed, {len(FAULTS) - len(kept)} were not tried.",
             "",
             "| fault | side | symbol | verdict | the first test that failed, or why not | on |",
             "|---|---|---|---|---|---|",

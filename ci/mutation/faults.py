@@ -1,4 +1,4 @@
-"""A planted fault: a change of the code, and the tests that must notice it."""
+"""A seeded fault: a change of the code that makes a mutant, and the tests that must kill it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """A mistake in one symbol, and the tests that should notice it."""
+    """A mistake in one symbol, and the tests that should kill the mutant."""
 
     name: str
     side: str  # the folder: sifmark or entrypoints

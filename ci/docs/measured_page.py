@@ -10,7 +10,7 @@ from sifmark.core.console import markdown_text
 
 PAGE = paths.CHECKOUT / "docs" / "measure" / "hardware.md"
 MEASURED = paths.CHECKOUT / "measured"
-BEGIN, END = "<!-- made of measured/ by sifmark dev.golden -->", "<!-- end of what is made of measured/ -->"
+BEGIN, END = "<!-- made of measured/ by ci/generate -->", "<!-- end of what is made of measured/ -->"
 DEFAULTS = "defaults-"  # experiments of what an image does without options
 SHORT = 8  # digits of a commit
 _HEAD = """| device | what | how | result | over plain PyTorch | of its bound | of the target | commit |

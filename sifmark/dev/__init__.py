@@ -1,1 +1,0 @@
-"""Tools for maintainers of this repository: generated pages and golden texts."""
