@@ -1,0 +1,82 @@
+"""docs/analyse.md: what it shows works, here and from an installed wheel in an empty environment."""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import documentation
+import pytest
+from unit.studies.histories import nights, write_nights
+
+from sifmark.core import paths
+
+PAGE = documentation.ROOT / "docs" / "analyse.md"
+BLOCKS = ["\n".join(block.lines) for block in documentation.blocks(PAGE) if block.language == "python"]
+EXPORTS = [line.partition(" ")[2] for line in documentation.commands(PAGE)]
+# What works without pandas: no plot and no frame.
+BARE = "\n".join(
+    (
+        "import sifmark",
+        "results = sifmark.load('results/')",
+        "table = results.compare(baseline={'site': 'alpha'}, metrics=['throughput'])",
+        "print(table)",
+        "assert table.gate(minimum=0.5).passed and len(list(results.rows('steps'))) > 6",
+        "try:",
+        "    results.to_frame()",
+        "except sifmark.SifmarkError as error:",
+        "    print(error.remedy)",
+    )
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the results that the page speaks of."""
+    for site, speed in (("alpha", 1), ("beta", 2)):
+        write_nights(tmp_path / "results" / site, [100 * speed * each / 100 for each in nights(1, 3)], site=site)
+    return tmp_path
+
+
+def python(interpreter: str | Path, code: str, folder: Path, **variables: str) -> str:
+    """What a program prints in a folder."""
+    done = subprocess.run(
+        [str(interpreter), "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "MPLBACKEND": "svg", **variables},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_page_works(folder: Path) -> None:
+    export = "\n".join(f"main({line.split()!r})" for line in EXPORTS)
+    program = [*BLOCKS[:-1], f"from sifmark.commands.command_line import main\n{export}", BLOCKS[-1]]
+    out = python(sys.executable, "\n".join(program), folder, PYTHONPATH=str(paths.CHECKOUT))
+    assert "2.0" in out and "alpha" in out
+    assert (folder / "throughput.svg").stat().st_size and (folder / "points.duckdb").is_file()
+
+
+def test_the_package_is_imported_at_once_and_nothing_heavy_with_it() -> None:
+    code = "import sys, sifmark; print([name for name in sys.modules if name.startswith('sifmark')], len(sys.modules))"
+    assert python(sys.executable, code, paths.CHECKOUT).startswith("['sifmark'] ")
+
+
+@pytest.mark.full
+def test_the_library_works_from_a_wheel_in_an_empty_environment(folder: Path, tmp_path: Path) -> None:
+    pip = ["-m", "pip", "--disable-pip-version-check", "--quiet"]
+    wheels, place = tmp_path / "wheels", tmp_path / "empty"
+    subprocess.run([sys.executable, *pip, "wheel", "--no-deps", "--wheel-dir", wheels, paths.CHECKOUT], check=True)
+    (wheel,) = wheels.glob("*.whl")
+    venv.create(place, with_pip=True)
+    interpreter = place / "bin" / "python"
+    subprocess.run([interpreter, *pip, "install", str(wheel)], check=True)
+    bare = python(interpreter, BARE, folder, PYTHONPATH="")
+    assert "faster" in bare and "pip install 'sifmark[pandas]'" in bare
+    subprocess.run([interpreter, *pip, "install", f"{wheel}[pandas]", "matplotlib"], check=True)
+    python(interpreter, "\n".join(BLOCKS[:3]), folder, PYTHONPATH="")
+    assert (folder / "throughput.svg").stat().st_size
