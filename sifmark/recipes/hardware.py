@@ -102,9 +102,9 @@ def assumed_flops(device: str, precision: str) -> float:
 
     Of hardware that shares its device, the slowest counts; for a precision without a number, the slowest one.
     """
-    known = [each.flops for each in all_hardware() if each.device == device]
-    rates = [flops[precision] for flops in known if precision in flops]
-    return min(rates or (rate for flops in known for rate in flops.values()), default=_UNKNOWN_FLOPS)
+    tables = [each.flops for each in all_hardware() if each.device == device]
+    rates = [flops[precision] for flops in tables if precision in flops]
+    return min(rates or (rate for flops in tables for rate in flops.values()), default=_UNKNOWN_FLOPS)
 
 
 @cache

@@ -28,8 +28,8 @@ def test_recipes_and_hardware_describe_access_alike() -> None:
 def test_device_files_tell_the_hardware(name: str) -> None:
     access = load_hardware(name).access
     assert access and access.is_allowed()
-    found = hardware_of(access)
-    assert found and found.name == name
+    hardware = hardware_of(access)
+    assert hardware and hardware.name == name
     assert hardware_of(Access(("/dev/unheard_of",))) is None
 
 
