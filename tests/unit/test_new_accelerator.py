@@ -119,14 +119,14 @@ def test_a_run_gets_its_device_files_and_what_selects_among_them(clone: Path, tm
     for name, fact in {"vendor": "0xabcd", "class": "0x120000", "numa_node": "1"}.items():
         (card / name).write_text(fact)
     chosen = {"LOOM_VISIBLE_CARDS": "3", "LOOM_CONFIG": str(config)}
-    seen = answer(clone, "-c", HOST, str(tmp_path / "pci"), **chosen)
-    assert seen["allowed"] and seen["share"] == "LOOM_VISIBLE_CARDS"
-    assert seen["apptainer"] == ["--bind", "/dev/null", "--bind", f"{config}:{config}:ro"]
-    assert {"--device=/dev/null", "--cap-add=IPC_LOCK", "--env=LOOM_VISIBLE_CARDS"} <= set(seen["docker"])
-    assert f"--volume={config}:{config}:ro" in seen["docker"]
-    assert "LOOM_VISIBLE_CARDS=3" in seen["isolated"]
-    assert seen["cards"] == ["1: 0000:17:00.0 on NUMA node 1"]
-    assert "of recipe loom: /dev/null" in seen["devices"]
+    output = answer(clone, "-c", HOST, str(tmp_path / "pci"), **chosen)
+    assert output["allowed"] and output["share"] == "LOOM_VISIBLE_CARDS"
+    assert output["apptainer"] == ["--bind", "/dev/null", "--bind", f"{config}:{config}:ro"]
+    assert {"--device=/dev/null", "--cap-add=IPC_LOCK", "--env=LOOM_VISIBLE_CARDS"} <= set(output["docker"])
+    assert f"--volume={config}:{config}:ro" in output["docker"]
+    assert "LOOM_VISIBLE_CARDS=3" in output["isolated"]
+    assert output["cards"] == ["1: 0000:17:00.0 on NUMA node 1"]
+    assert "of recipe loom: /dev/null" in output["devices"]
 
 
 def test_the_program_in_its_images_takes_it_for_a_device(clone: Path) -> None:
