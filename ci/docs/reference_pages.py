@@ -11,6 +11,7 @@ from schema_pages import prose
 
 from sifmark.core import paths
 from sifmark.core.console import markdown_lines
+from sifmark.recipes.hardware import Hardware, all_hardware
 from sifmark.recipes.names import cards, workloads_of
 from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe, recipe_names
 
@@ -187,7 +188,7 @@ def recipes_page() -> str:
     """Return the page of the recipes."""
     header = ["recipe", "for", "framework", "base", "platforms", "driver", "may be redistributed"]
     lines = [
-        *_head("Recipes", "recipes/*.toml"),
+        *_head("Recipes", "recipes/"),
         "A recipe defines the base image and what is added to it. One recipe makes one image file.",
         "",
         *_table([header]),
@@ -195,6 +196,14 @@ def recipes_page() -> str:
         "",
         "A platform in parentheses lacks the digest of its base or a lock of its wheels: its recipe renders, but "
         "builds on a test base at most.",
+        "",
+        "## Hardware",
+        "",
+        "A recipe names its hardware, whose file says how a container reaches it. A run gets all of the variables that "
+        "are set.",
+        "",
+        *_table([["hardware", "`--device`", "also called", "device files", "variables that choose among devices"]]),
+        *_rows(map(_hardware_row, all_hardware())),
         "",
         "Next: [Workloads](workloads.md)",
     ]
@@ -342,6 +351,16 @@ def _recipe_row(recipe: Recipe) -> list[str]:
     allowed = "yes" if base.redistributable else "no"
     names = [f"`{recipe.name}`", recipe.title, recipe.framework, f"`{base.reference}`"]
     return [*names, ", ".join(platforms), driver, allowed]
+
+
+def _hardware_row(hardware: Hardware) -> list[str]:
+    files = hardware.access.devices if hardware.access else ()
+    lists = (hardware.aliases, files, hardware.selection)
+    return [
+        f"`{hardware.name}`",
+        f"`{hardware.device}`",
+        *(", ".join(f"`{each}`" for each in words) for words in lists),
+    ]
 
 
 def _type(field: dict[str, Any]) -> str:

@@ -7,17 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sifmark.core.checks import Check, Status
+from sifmark.recipes.hardware import all_hardware
 
 PCI = Path("/sys/bus/pci/devices")
 NUMA = Path("/sys/devices/system/node")
-# PCI classes by device kind and vendor (NVIDIA, AMD, Intel, Habana): displays, among them controllers without one, and
-# for AMD and Habana processing accelerators; Intel's are neural units of processors.
-CLASSES = {
-    ("cuda", "0x10de"): ("0x03",),
-    ("cuda", "0x1002"): ("0x03", "0x12"),
-    ("xpu", "0x8086"): ("0x03",),
-    ("hpu", "0x1da3"): ("0x12",),
-}
 
 
 class Card(NamedTuple):
@@ -33,9 +26,9 @@ def cards() -> Iterator[Card]:
     for path in sorted(PCI.glob("*")):
         with suppress(OSError):
             vendor, pci_class = ((path / name).read_text().strip() for name in ("vendor", "class"))
-            for (kind, maker), classes in CLASSES.items():
-                if vendor == maker and pci_class.startswith(classes):
-                    yield Card(kind, path.name, _numa_node(path))
+            for hardware in all_hardware():
+                if vendor == hardware.pci_vendor and pci_class.startswith(hardware.pci_classes):
+                    yield Card(hardware.device, path.name, _numa_node(path))
 
 
 def check_host_devices(kind: str) -> Iterator[Check]:

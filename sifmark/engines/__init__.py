@@ -12,29 +12,11 @@ from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines.binds import Bind
+from sifmark.recipes.hardware import Access, all_hardware
 from sifmark.recipes.plan import Plan
-from sifmark.recipes.recipe import Access
 
 APPTAINER, DOCKER = "apptainer", "docker"
-# Variables by which users and schedulers say which of a host's devices a run may use. A container that does not get
-# them would use others.
-SELECTION_VARIABLES = (
-    "CUDA_VISIBLE_DEVICES",
-    "CUDA_DEVICE_ORDER",
-    "ROCR_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ZE_AFFINITY_MASK",
-    "ZE_FLAT_DEVICE_HIERARCHY",
-    "ONEAPI_DEVICE_SELECTOR",
-    "IPUOF_CONFIG_PATH",
-    "IPUOF_VIPU_API_HOST",
-    "IPUOF_VIPU_API_PORT",
-    "IPUOF_VIPU_API_PARTITION_ID",
-    "IPUOF_VIPU_API_GCD_ID",
-    "IPUOF_VIPU_API_TIMEOUT",
-)
 UNPACKED_RATIO = 3  # size of an unpacked wheel with its bytecode, relative to the wheel file
-_PATH_VARIABLES = ("IPUOF_CONFIG_PATH",)  # those whose value is a path
 
 
 class CheckFailed(SifmarkError):  # noqa: N818 - the outcome of a check, not a fault of the program
@@ -210,11 +192,16 @@ def should_check_signature(required: bool, keys: Sequence[str], signed: Callable
 
 
 def device_selection() -> dict[str, str]:
-    """Return the variables by which this user chooses among this host's devices."""
-    return {name: os.environ[name] for name in SELECTION_VARIABLES if name in os.environ}
+    """Return the variables by which this user chooses among this host's devices.
+
+    A container that does not get them would use other devices.
+    """
+    names = dict.fromkeys(name for hardware in all_hardware() for name in hardware.selection)
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def device_selection_files() -> list[str]:
     """Return the files and folders that these variables name."""
-    paths = (Path(value) for name, value in device_selection().items() if name in _PATH_VARIABLES)
+    names = [name for hardware in all_hardware() for name in hardware.selection_paths]
+    paths = (Path(os.environ[name]) for name in names if name in os.environ)
     return [str(path) for path in paths if path.is_absolute() and path.exists()]

@@ -7,9 +7,10 @@ from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, DOCKER, Engine, open_engine
+from sifmark.recipes.hardware import Access
 from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, PLATFORM, RECIPE, RUN_FLAGS
 from sifmark.recipes.names import find_image, names_of
-from sifmark.recipes.recipe import Access, load_recipe, recipe_names
+from sifmark.recipes.recipe import load_recipe, recipe_names
 
 _FLAG_LABELS = {APPTAINER: RUN_FLAGS, DOCKER: DOCKER_FLAGS}
 

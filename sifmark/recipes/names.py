@@ -16,16 +16,6 @@ from sifmark.recipes.recipe import load_recipe, recipe_names
 
 EVERYTHING = "*"  # the glob that names every image
 SMALLEST = "image_compression"  # the workload that takes the least time
-# What people call accelerators, and the recipes for them.
-_NVIDIA, _AMD, _INTEL, _GRAPHCORE = ("cuda", "cuda_tf"), ("rocm", "rocm_tf"), ("xpu", "xpu_ipex"), ("ipu", "ipu_tf")
-RECIPES_OF_VENDORS = {
-    **dict.fromkeys(("nvidia", "a100", "h100", "h200", "b200", "gh200", "v100", "ngc"), _NVIDIA),
-    **dict.fromkeys(("amd", "mi210", "mi250", "mi250x", "mi300", "mi300a", "mi300x", "hip"), _AMD),
-    **dict.fromkeys(("intel", "pvc", "max", "oneapi"), _INTEL),
-    **dict.fromkeys(("gaudi", "gaudi2", "gaudi3", "habana"), ("hpu",)),
-    **dict.fromkeys(("graphcore", "mk2", "gc200", "bow", "poplar"), _GRAPHCORE),
-    "gpu": (*_NVIDIA, *_AMD, *_INTEL),
-}
 
 
 @dataclass(frozen=True)
@@ -122,12 +112,12 @@ def _unknown_image(name: str) -> UsageError:
     recipes = recipe_names()
     if not dash and workload in cards():
         cause, remedy = f"{name} is a workload, and needs a recipe", f"for example {', '.join(_examples(workload))}"
-    elif workload in cards() and (meant := RECIPES_OF_VENDORS.get(ending.lower())):
+    elif workload in cards() and (meant := _recipes_called(ending.lower())):
         cause, remedy = (
             f"no recipe {ending!r}",
             f"did you mean {' or '.join(f'{workload}-{recipe}' for recipe in meant)}?",
         )
-    elif meant := RECIPES_OF_VENDORS.get(name.lower()):
+    elif meant := _recipes_called(name.lower()):
         cause, remedy = f"no recipe {name!r}", f"did you mean {' or '.join(meant)}?"
     elif nearest := get_close_matches(name, recipes, n=2):
         cause, remedy = f"no recipe {name!r}", f"did you mean the recipe {' or '.join(nearest)}?"
@@ -137,6 +127,11 @@ def _unknown_image(name: str) -> UsageError:
         cause = f"no image {name!r}"
         remedy = f"images are called WORKLOAD-RECIPE; recipes: {', '.join(recipes)}; workloads: sifmark list workloads"
     return UsageError(cause, remedy, code="unknown-name")
+
+
+def _recipes_called(word: str) -> list[str]:
+    """Return the recipes for what people call so, such as a vendor or a model of accelerator."""
+    return [recipe for recipe in recipe_names() if word in load_recipe(recipe).aliases]
 
 
 def _examples(workload: str) -> list[str]:

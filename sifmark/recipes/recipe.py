@@ -1,33 +1,18 @@
-"""Recipes: `recipes/*.toml`, checked against their schema. One file alone says what is built."""
+"""Recipes: `recipes/*.toml`, checked against their schema. A recipe and the hardware it names say what is built."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from glob import glob
 from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
-from sifmark.core.errors import UnbuildableError, unknown_name
+from sifmark.core.errors import UnbuildableError, UsageError, nearest_names, unknown_name
 from sifmark.core.schemas import read_toml
 from sifmark.recipes.built import BuiltWheel, load_built_wheel
+from sifmark.recipes.hardware import Access, Hardware, access_of, hardware_names, load_hardware
 
 UNRESOLVED = "unresolved"
-# Flags by which a recipe may let a container reach its device; the schema has them too.
-FLAGS = {
-    "apptainer": {"--nv", "--nvccli", "--rocm"},
-    "docker": {
-        "--gpus=all",
-        "--network=host",
-        "--cap-add=IPC_LOCK",
-        "--cap-add=SYS_PTRACE",
-        "--security-opt=seccomp=unconfined",
-        "--ulimit=memlock=-1",
-    },
-}
-# The device files of accelerators, and of the network by which some are reached: no image gets others.
-_DEVICE = re.compile(r"/dev/(nvidia|kfd|dri|ipu|infiniband|accel)[A-Za-z0-9_*?-]*(/[A-Za-z0-9_*?.-]+)*")
 
 
 @dataclass(frozen=True)
@@ -66,28 +51,6 @@ class Driver:
 
 
 @dataclass(frozen=True)
-class Access:
-    """How a container reaches the device: globs of its files on the host, and the engines' flags."""
-
-    devices: tuple[str, ...]
-    apptainer: tuple[str, ...] = ()
-    docker: tuple[str, ...] = ()
-
-    def is_allowed(self) -> bool:
-        """Return whether a recipe may ask for this access. Labels of a foreign image can ask for anything."""
-        only_devices = all(_DEVICE.fullmatch(path) and ".." not in path for path in self.devices)
-        return only_devices and set(self.apptainer) <= FLAGS["apptainer"] and set(self.docker) <= FLAGS["docker"]
-
-    def is_on_network(self) -> bool:
-        """Return whether this host reaches the device over a network."""
-        return "--network=host" in self.docker and bool(self.existing_files())
-
-    def existing_files(self) -> list[str]:
-        """Return the device files and folders that exist on this host."""
-        return sorted(path for pattern in self.devices for path in glob(pattern))  # noqa: PTH207 - from the root
-
-
-@dataclass(frozen=True)
 class Recipe:
     """One family of images: its base, what we add to it, and how it is run."""
 
@@ -95,6 +58,7 @@ class Recipe:
     title: str
     framework: str
     device: str
+    aliases: tuple[str, ...]  # what people call what it is for
     base: Base
     driver: Driver | None
     access: Access | None  # None for a CPU, which needs no device files
@@ -125,21 +89,35 @@ def load_recipe(name: str) -> Recipe:
 def read_recipe(path: Path) -> Recipe:
     """Read and check a recipe file. Raises UsageError naming file, key and remedy."""
     document = read_toml(path, "recipe-1.0")
-    wheels, driver, access = document["wheels"], document.get("driver"), document.get("run")
+    wheels, driver = document["wheels"], document.get("driver")
+    hardware = _hardware(document, path)
+    names = (hardware.name, *hardware.aliases) if hardware else ()
     built = tuple(map(load_built_wheel, wheels.get("built", ())))
     return Recipe(
         name=path.stem,
         title=document["title"],
         framework=document["framework"],
-        device=document["device"],
+        device=document.get("device") or (hardware.device if hardware else ""),
+        aliases=tuple(document.get("aliases", names)),
         base=_base(document["base"]),
         driver=driver and Driver(driver["name"], driver["minimum"]),
-        access=access and Access(**{key: tuple(words) for key, words in access.items()}),
+        access=access_of(document) or (hardware.access if hardware else None),
         requires=(*wheels["requires"], *(needed for wheel in built for needed in wheel.requires)),
         built=built,
         index=wheels.get("index"),
         environment=dict(document.get("environment", {})),
     )
+
+
+def _hardware(document: Mapping[str, Any], path: Path) -> Hardware | None:
+    """Return the hardware that a recipe names; it may state device and access by itself."""
+    name = document.get("hardware")
+    if name is None:
+        return None
+    if name not in hardware_names():
+        remedy = nearest_names(name, hardware_names())
+        raise UsageError(f"{path}: hardware: there is no recipes/hardware/{name}.toml", remedy, code="document-invalid")
+    return load_hardware(name)
 
 
 def _base(table: Mapping[str, Any]) -> Base:

@@ -7,18 +7,10 @@ from statistics import median
 from typing import Any
 
 from sifmark.core.paths import import_shared
+from sifmark.recipes.hardware import assumed_flops
 from sifmark.studies.feasibility import Prospect, card_of
 from sifmark.studies.index import CHECK_SECONDS, IMAGE_SECONDS
 
-# Operations per second that a device does in a network, for want of a measurement: a CPU of few cores, and accelerators
-# at a part of their peak. The first completed run of a system replaces them.
-RATES = {
-    "cpu": {"fp32": 5e10, "bf16": 5e10},
-    "cuda": {"fp32": 1e13, "tf32": 4e13, "bf16": 8e13, "fp16": 8e13},
-    "xpu": {"fp32": 1e13, "bf16": 5e13, "fp16": 5e13},
-    "hpu": {"fp32": 1e13, "bf16": 8e13},
-    "ipu": {"fp32": 1e13, "fp16": 4e13},
-}
 START_SECONDS = IMAGE_SECONDS + CHECK_SECONDS  # and compilation, of which nothing is known yet
 SEARCH_SECONDS = 120.0  # for the largest batch
 OPERATION_SECONDS = 20.0  # a micro-benchmark, at all of its sizes
@@ -60,7 +52,7 @@ def _memory_estimate() -> Any:
 def _worked(configuration: Any, card: Any) -> float:
     """Return the seconds of all steps, warm-up included."""
     operations = card.flops_per_unit(configuration.task) * configuration.batch_size
-    rate = RATES[configuration.device].get(configuration.precision, 1e13)
+    rate = assumed_flops(configuration.device, configuration.precision)
     devices = configuration.replicas * configuration.stages if configuration.device != "cpu" else 1
     step = operations / (rate * devices)
     if configuration.duration_seconds is not None:

@@ -93,9 +93,11 @@ def _resolved(options: Any, target: ImageTarget) -> Prospect:
 
 @cache
 def _precisions(target: ImageTarget) -> tuple[str, ...]:
+    """Return the precisions of a device; all for one that the rules do not list, whose image will say."""
     kinds: Mapping[str, tuple[str, ...]] = import_shared("rules.machine").KINDS
+    names = kinds.get(target.device) or import_shared("contract.choices").PRECISIONS
     # In TensorFlow half precision would need Keras layers, which the networks do not use.
-    return tuple(name for name in kinds[target.device] if target.framework == "pytorch" or name in _SINGLE)
+    return tuple(name for name in names if target.framework == "pytorch" or name in _SINGLE)
 
 
 @cache

@@ -21,10 +21,11 @@ from sifmark.engines import BuiltImage, CheckFailed, Engine, Forecast, ImageInfo
 from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import Extent
 from sifmark.engines.binds import Bind
+from sifmark.recipes.hardware import Access
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
 from sifmark.recipes.names import names_of, workloads_of
 from sifmark.recipes.plan import Plan, make_plan
-from sifmark.recipes.recipe import Access, load_recipe
+from sifmark.recipes.recipe import load_recipe
 
 
 def sha256(text: str) -> str:

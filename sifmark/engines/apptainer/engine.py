@@ -27,9 +27,9 @@ from sifmark.engines.apptainer.forecast import forecast_build
 from sifmark.engines.apptainer.inspection import SifInspection
 from sifmark.engines.apptainer.sif import Fingerprints, SifError, read_sif
 from sifmark.engines.binds import Bind
+from sifmark.recipes.hardware import Access
 from sifmark.recipes.names import names_of
 from sifmark.recipes.plan import Plan
-from sifmark.recipes.recipe import Access
 
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")

@@ -29,9 +29,9 @@ from sifmark.layers.cache import BASES_WITH_WHEELS
 from sifmark.layers.offline import offline_base, require_intact, write_archive
 from sifmark.layers.wheels import cached_size
 from sifmark.recipes import render
+from sifmark.recipes.hardware import Access
 from sifmark.recipes.names import names_of, workloads_of
 from sifmark.recipes.plan import Plan
-from sifmark.recipes.recipe import Access
 
 REPOSITORY = "sifmark"  # sifmark:cpu, sifmark:resnet50-cpu
 BASES = "sifmark-base"  # bases that were loaded from a folder of sources, tagged by digest

@@ -12,14 +12,8 @@ from sifmark.core.errors import UsageError
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines import APPTAINER, Engine
 from sifmark.engines.locate import access_of_image
-from sifmark.recipes.recipe import Access
+from sifmark.recipes.hardware import hardware_of
 
-# The variable that chooses among the devices behind a device file, by the beginning of its name; the first counts.
-_VARIABLES = (
-    ("/dev/nvidia", "CUDA_VISIBLE_DEVICES"),
-    ("/dev/kfd", "ROCR_VISIBLE_DEVICES"),
-    ("/dev/dri", "ZE_AFFINITY_MASK"),
-)
 _THREADS = "--threads"  # an image's option
 
 
@@ -53,7 +47,9 @@ def machine_for(engine: Engine, address: str, devices: int | None, jobs: int) ->
     With `jobs` of 0, as many runs are side by side as there are devices, and one where the image needs none. Raises
     UsageError for more than one where runs cannot be kept apart.
     """
-    variable = _variable(access_of_image(engine, address))
+    access = access_of_image(engine, address)
+    hardware = hardware_of(access) if access else None
+    variable = hardware.share if hardware else ""
     names = _device_names(variable, devices) if variable else ()
     cores = tuple(sorted(os.sched_getaffinity(0)))
     if engine.name != APPTAINER:
@@ -61,7 +57,7 @@ def machine_for(engine: Engine, address: str, devices: int | None, jobs: int) ->
             cause = f"--jobs {jobs}: processors cannot be divided among containers of {engine.name}"
             raise UsageError(cause, "use --jobs 1, or --engine apptainer", code="invalid-option")
         return Machine(cores, names, variable)
-    if access_of_image(engine, address) is not None and not names and jobs > 1:
+    if access is not None and not names and jobs > 1:
         cause = f"--jobs {jobs}: the devices of {Path(address).name} cannot be divided, or their number is not known"
         raise UsageError(cause, "use --jobs 1, or state devices of the system in the study", code="invalid-option")
     return Machine(cores, names, variable, min(jobs or max(1, len(names)), len(cores)))
@@ -138,11 +134,6 @@ def _values(arguments: Sequence[str], option: str) -> Iterator[int]:
     for word, value in pairwise(arguments):
         if word == option and value.isdecimal():
             yield int(value)
-
-
-def _variable(access: Access | None) -> str:
-    files = access.devices if access else ()
-    return next((name for start, name in _VARIABLES if any(file.startswith(start) for file in files)), "")
 
 
 def _device_names(variable: str, devices: int | None) -> tuple[str, ...]:

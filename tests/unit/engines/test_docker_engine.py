@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sifmark.core.settings import Settings, load_settings
-from sifmark.engines import SELECTION_VARIABLES, Forecast
+from sifmark.engines import Forecast
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.docker import inspection
 from sifmark.engines.docker.client import (
@@ -21,8 +21,8 @@ from sifmark.engines.docker.client import (
     follow,
 )
 from sifmark.engines.docker.engine import Docker, stage_tag
+from sifmark.recipes.hardware import Access, all_hardware, flags_of
 from sifmark.recipes.plan import make_plan
-from sifmark.recipes.recipe import FLAGS, Access
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_commands_have_no_network_unless_the_device_is_on_one() -> None:
 @pytest.fixture()
 def unchosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has said which devices a run may use."""
-    for name in SELECTION_VARIABLES:
+    for name in [name for hardware in all_hardware() for name in hardware.selection]:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -140,7 +140,7 @@ def test_a_device_is_on_the_network_only_where_it_is() -> None:
 
 
 def test_flags_that_no_recipe_has_are_refused() -> None:
-    assert Access(("/dev/kfd",), docker=tuple(FLAGS["docker"])).is_allowed()
+    assert Access(("/dev/kfd",), docker=tuple(flags_of("docker"))).is_allowed()
     assert not Access(("/dev/kfd",), docker=("--privileged",)).is_allowed()
     assert not Access(("/dev/kfd",), docker=("--volume=/:/host",)).is_allowed()
 

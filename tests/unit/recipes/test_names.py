@@ -3,7 +3,8 @@
 import pytest
 
 from sifmark.core.errors import UsageError
-from sifmark.recipes.names import RECIPES_OF_VENDORS, cards, find_image, find_images, images, workloads_of
+from sifmark.recipes.hardware import all_hardware
+from sifmark.recipes.names import cards, find_image, find_images, images, workloads_of
 from sifmark.recipes.recipe import recipe_names
 
 
@@ -26,9 +27,16 @@ def test_unknown_names_are_usage_errors_with_a_suggestion(pattern: str) -> None:
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("recipe", sorted({recipe for recipes in RECIPES_OF_VENDORS.values() for recipe in recipes}))
-def test_the_recipes_of_vendors_exist(recipe: str) -> None:
-    assert recipe in recipe_names()
+WORDS = [word for each in all_hardware() if each.access for word in (each.name, *each.aliases)]
+
+
+@pytest.mark.parametrize("word", sorted({*WORDS, "v100"}))
+def test_names_of_hardware_lead_to_its_recipes(word: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        find_images(word.upper())
+    meant = caught.value.remedy.removeprefix("did you mean ").removesuffix("?").split(" or ")
+    assert caught.value.code == "unknown-name" and set(meant) <= set(recipe_names())
+    assert (meant == ["cuda12"]) == (word == "v100"), "CUDA 13 dropped Volta"
 
 
 def test_near_names_come_first() -> None:

@@ -9,8 +9,10 @@ import pytest
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.recipes import plan as plan_module
+from sifmark.recipes.hardware import Access
 from sifmark.recipes.plan import make_plan
-from sifmark.recipes.recipe import Access, Driver, Recipe
+from sifmark.recipes.recipe import Driver, Recipe
+from sifmark.recipes.shipped import shipped_files
 
 SITE = Settings(cache=Path("/nowhere/cache"), dist=Path("/nowhere/dist"))
 
@@ -27,8 +29,17 @@ def test_compression_does_not_make_another_image() -> None:
     assert make_plan("cpu", replace(SITE, compression="gzip")).build_key == make_plan("cpu", SITE).build_key
 
 
+def test_what_only_the_host_knows_of_hardware_is_in_no_image() -> None:
+    plan = make_plan("cpu", SITE)
+    assert replace(plan, recipe=replace(plan.recipe, aliases=("other",))).build_key == plan.build_key
+    assert not [name for name in shipped_files() if name.startswith("recipes/")]
+
+
 # The name finds the lock; what is asked of the index or made here is in the lock, and the index is where from.
-@pytest.mark.parametrize("field", sorted({f.name for f in fields(Recipe)} - {"name", "requires", "built", "index"}))
+IN_NO_KEY = {"name", "requires", "built", "index", "aliases"}
+
+
+@pytest.mark.parametrize("field", sorted({f.name for f in fields(Recipe)} - IN_NO_KEY))
 def test_every_field_of_a_recipe_is_in_the_build_key(field: str) -> None:
     plan = make_plan("cpu", SITE)
     others: dict[str, Any] = {

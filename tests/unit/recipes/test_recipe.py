@@ -9,7 +9,8 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import Apptainer
-from sifmark.recipes.recipe import Access, load_recipe, pinned_digest, read_recipe, recipe_names
+from sifmark.recipes.hardware import Access
+from sifmark.recipes.recipe import load_recipe, pinned_digest, read_recipe, recipe_names
 
 # The digest of the second platform, aarch64, as one that nobody has seen.
 CPU = re.sub(
@@ -45,7 +46,9 @@ def test_every_recipe_reads(name: str) -> None:
         ('title = "CPU, PyTorch"', "title = 7", "title"),
         ('python = "3.11"', "python = 3.11", "base.python"),
         ("redistributable = true", 'redistributable = "yes"', "base.redistributable"),
-        ('device = "cpu"', 'device = "cpu"\ncolour = "blue"', "the document"),
+        ('hardware = "cpu"', 'hardware = "cpu"\ncolour = "blue"', "the document"),
+        ('hardware = "cpu"', 'hardware = "cpus"', "hardware"),
+        ('hardware = "cpu"\n', "", "the document"),
         ('PYTHONHOME = ""', 'PYTHONHOME = "a\\nb"', "environment.PYTHONHOME"),
         ('PYTHONHOME = ""', 'PYTHONHOME = "{{ x }}"', "environment.PYTHONHOME"),
         ('"numpy==2.4.6"', '"numpy>=2"', "wheels.requires"),
@@ -64,6 +67,15 @@ def test_every_recipe_reads(name: str) -> None:
 def test_a_wrong_value_names_its_key(tmp_path: Path, old: str, new: str, field: str) -> None:
     assert old in CPU
     assert f" {field}" in refused(tmp_path, CPU.replace(old, new, 1)).cause
+
+
+def test_a_recipe_may_state_device_and_access_itself(tmp_path: Path) -> None:
+    path = tmp_path / "earlier.toml"
+    text = CPU.replace('hardware = "cpu"', 'device = "cuda"')
+    path.write_text(text + '\n[run]\napptainer = ["--nvccli"]\ndevices = ["/dev/nvidia0"]\n')
+    recipe = read_recipe(path)
+    assert (recipe.device, recipe.access) == ("cuda", Access(("/dev/nvidia0",), ("--nvccli",)))
+    assert recipe.aliases == ()
 
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
+from sifmark.recipes.hardware import Access
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, DEVICES, DOCKER_FLAGS, RECIPE, STAND_IN
-from sifmark.recipes.recipe import Access
 from sifmark.trust import stages as module
 from sifmark.trust.stages import STAGES, StageResult, verify
 
