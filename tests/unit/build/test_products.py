@@ -77,7 +77,7 @@ def test_a_name_that_is_another_image_than_its_recipe_s_is_not_built(site: Setti
 
 def test_what_cannot_be_built_says_why(site: Settings) -> None:
     assert buildable("cpu", site) == {"buildable": True, "reason": None, "build_key": make_plan("cpu", site).build_key}
-    unresolved = buildable("xpu", site)
+    unresolved = buildable("xpu_ipex", site)
     assert not unresolved["buildable"] and unresolved["reason"] and unresolved["build_key"] is None
 
 
