@@ -20,6 +20,7 @@ from sifmark.results.comparison.scaling import THROUGHPUT
 
 SITE, ACCELERATOR = "site", "accelerator.name"
 OURS = "results"  # the side of a report's own results; that of a reference is the other
+MICROBENCHMARK = "microbenchmark"  # a task whose batch size says nothing
 UNKNOWN = "unknown"  # the name of a system that results do not name
 
 Document = dict[str, Any]

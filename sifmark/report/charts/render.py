@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 from sifmark.core.console import printable
 from sifmark.report.charts import theme
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.pdf import in_order
 
 COLUMN, PAGE = 85.0, 178.0  # millimetres: widths of figures in journals
 DOTS = 300  # per inch, of bitmaps
@@ -65,7 +64,7 @@ def paper_files(chart: Chart) -> dict[str, bytes]:
     return {
         f"{chart.name}.svg": _in_point_units(root),
         f"{chart.name}.png": vl_convert.svg_to_png(in_points, ppi=DOTS),
-        f"{chart.name}.pdf": in_order(vl_convert.svg_to_pdf(in_points)),
+        f"{chart.name}.pdf": vl_convert.svg_to_pdf(in_points),
     }
 
 
@@ -104,6 +103,8 @@ def _drawing(chart: Chart) -> ElementTree.Element:
     import vl_convert  # an extra, and slow to load
 
     ElementTree.register_namespace("", _SVG)
+    if chart.is_table:
+        raise ValueError(f"{chart.name} is a table without a picture")
     spec = {**_clean(dict(chart.spec)), **_reservation(chart), "config": theme.config()}
     svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     root = ElementTree.fromstring(svg)  # noqa: S314 - Vega wrote it, and has escaped every text

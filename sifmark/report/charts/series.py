@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sifmark.report.charts.marks import Curve, Datum, Failed, Printed
+from sifmark.report.charts.glyphs import Curve, Datum, Failed, Printed
 from sifmark.report.charts.theme import ANYBODY, Style, style_of
 from sifmark.report.charts.words import describe, describe_failure, describe_published, distinct, short
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResults, Section

@@ -105,7 +105,7 @@ def remarks(results: Iterable[ReportResult]) -> list[str]:
 
 def caption(title: str, points: Sequence[Point], failures: Sequence[Failure] = (), *more: str) -> str:
     """Return a caption: what is shown, what the marks mean, and what keeps the results from publication."""
-    return " ".join([f"{title}.", *_of_means(points), *_of_failures(failures), *more, *of_remarks(points)])
+    return " ".join([f"{title}.", *_of_means(points), *_of_failures(failures), *more, *caption_reservations(points)])
 
 
 def sources(marks: Sequence[PublishedMark]) -> list[str]:
@@ -114,7 +114,7 @@ def sources(marks: Sequence[PublishedMark]) -> list[str]:
     return [f"Hollow diamonds are published figures: {'; '.join(names)}."] if names else []
 
 
-def of_absent(failures: Sequence[Failure]) -> Iterator[str]:
+def caption_missing(failures: Sequence[Failure]) -> Iterator[str]:
     """Yield the sentence of a caption that counts the failures that have no place in a chart."""
     counts = Counter(map(failure_text, failures))
     if counts:
@@ -122,7 +122,7 @@ def of_absent(failures: Sequence[Failure]) -> Iterator[str]:
         yield f"Runs that are no measurement have no place here: {states}."
 
 
-def of_rest(every: int, shown: int) -> Iterator[str]:
+def caption_more_lines(every: int, shown: int) -> Iterator[str]:
     """Yield the sentence of a caption that says what only the table has."""
     if every > shown:
         yield f"The table has {every - shown} lines more, which are not drawn."
@@ -147,7 +147,7 @@ def _of_failures(failures: Sequence[Failure]) -> Iterator[str]:
         yield f"Hollow triangles are runs that are no measurement: {states}."
 
 
-def of_remarks(points: Sequence[Point | OverPublished]) -> Iterator[str]:
+def caption_reservations(points: Sequence[Point | OverPublished]) -> Iterator[str]:
     """Yield the sentence of a caption that says what keeps results from publication."""
     counts = Counter(mark for point in points for mark in point.marks)
     if counts:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sifmark.report.content.provenance import Provenance, provenance_of
+from sifmark.report.content.overview import Provenance, provenance_of
 from sifmark.report.content.systems import FACTS
 from sifmark.report.results import ReportResult, ReportResults
 from sifmark.results.comparison.intervals import CONFIDENCE, FEWEST_REPEATS

@@ -8,7 +8,7 @@ from sifmark.core.files import sha256_json
 from sifmark.report.charts.chart import ChartTable
 from sifmark.report.content.tables import mean_text
 from sifmark.report.marks import Mark
-from sifmark.report.site.names import file_names
+from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
 from sifmark.results.comparison.compatibility import format_value

@@ -8,15 +8,15 @@ from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.charts.chart import Chart
-from sifmark.report.owned_folder import is_safe
+from sifmark.report.content.overview import Summary
 from sifmark.report.results import ACCELERATOR, SITE
-from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_chart
-from sifmark.report.site.names import file_names
+from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_of
+from sifmark.report.site.folder import file_names, report_files
 from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
-from sifmark.report.site.reports import report_files
 from sifmark.report.site.rows import Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
+from sifmark.report.write import is_safe
 from sifmark.results.comparison.compatibility import exclusion_fields
 
 MOST_CHARTS = 100  # on a site: each takes a processor for 0.05 s
@@ -76,7 +76,7 @@ class Site:
     workloads: tuple[Facet, ...]
     devices: tuple[Facet, ...]
     systems: tuple[Facet, ...]  # none where devices name the systems
-    overview: Chart | None  # workloads by systems
+    overview: Summary | None  # workloads by systems
     history_charts: Mapping[str, Chart]  # by the name of the page of the series
     copied: frozenset[str] = frozenset()  # the results that the site has, too
 
@@ -105,7 +105,7 @@ class Site:
     def charts(self) -> list[Chart]:
         """Return all charts that pages show."""
         of_sections = [chart for facet in self.workloads for chart in (facet.charts or {}).values()]
-        return [*([self.overview] if self.overview else []), *of_sections, *self.history_charts.values()]
+        return [*of_sections, *self.history_charts.values()]
 
 
 def make_site(folder: Path, options: SiteOptions) -> Site:
@@ -129,7 +129,7 @@ def make_site(folder: Path, options: SiteOptions) -> Site:
     workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)
     charts = _batch_charts(workloads, results.members, by, options.most_charts)
     newest = {each for facet in workloads for row in facet.measured.rows for each in row.ids}
-    overview = overview_chart([each for each in results.members if each.id in newest], by)
+    overview = overview_of([each for each in results.members if each.id in newest], by)
     drawn = history.with_page[: max(0, options.most_charts - sum(map(len, charts)))]
     return Site(
         title=options.title or _title(folder, options),

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from sifmark.report.site.folder import report_of
 from sifmark.report.site.read import SiteResult, SiteResults
-from sifmark.report.site.reports import report_of
 from sifmark.studies.folder import owner_of, system_folders
 from sifmark.studies.running.failures import NO_RESULT, failures_in
 

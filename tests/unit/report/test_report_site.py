@@ -16,8 +16,7 @@ from unit.studies.histories import FIRST, HOST, nights, write_nights
 from sifmark.commands.command_line import main
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.content.tables import mean_text
-from sifmark.report.site.parallel import in_processes
-from sifmark.report.site.read import ReadOptions, read_results
+from sifmark.report.site.read import ReadOptions, in_processes, read_results
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, draw, make_site
 from sifmark.results.comparison.compare import compare_results
