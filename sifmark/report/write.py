@@ -26,6 +26,8 @@ _FORMAT = 1
 _LARGEST_MARKER = 64 << 20  # bytes
 # Names that files of ours have: nothing hidden, and nothing that leads out of the folder.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*", re.IGNORECASE)
+PAGE = "index.html"
+PLOTS = "plots"
 
 
 def is_safe(name: str) -> bool:
@@ -89,10 +91,6 @@ class OwnedFolder:
     def is_linked(self, name: str) -> bool:
         """Return whether a folder between this one and one of its files is a link."""
         return any((self.path / parent).is_symlink() for parent in list(Path(name).parents)[:-1])
-
-
-PAGE = "index.html"
-PLOTS = "plots"
 
 
 def folder_of_report(path: Path) -> OwnedFolder:

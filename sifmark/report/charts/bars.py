@@ -12,6 +12,7 @@ from sifmark.report.charts.theme import FAILED_SHAPE, INK, MUTED, PAPER, PUBLISH
 from sifmark.report.charts.words import (
     caption,
     caption_reservations,
+    caption_sources,
     chart_name,
     describe_published,
     distinct,
@@ -21,9 +22,8 @@ from sifmark.report.charts.words import (
     remarks,
     repeats_text,
     short,
-    sources,
 )
-from sifmark.report.results import Document, Failure, Point, PublishedMark, ReportResults, Section
+from sifmark.report.results import Document, Point, PublishedMark, ReportResults, Section
 from sifmark.results.comparison.intervals import CONFIDENCE
 
 MOST_BARS = 24  # of a chart: more are in its table alone
@@ -77,27 +77,14 @@ class Bar(NamedTuple):
 
 def bar_chart(section: Section, what: Bars, limits: Sequence[Limit] = (), fewest: int = 1) -> Chart | None:
     """Return the chart of a section, or None if fewer configurations than `fewest` have all parts."""
-    bars = bars_of(section, what)
-    if len(what.parts) == 1:
-        bars += published_bars(section.published(what.parts[0].metric))
+    results, alone = section.results, len(what.parts) == 1
+    bars = _bars_of(section, what) + (_published_bars(section.published(what.parts[0].metric)) if alone else [])
     if sum(bool(bar.points) for bar in bars) < fewest:
         return None
     failed = [each for each in section.failures if what.concerns(each.result.document)]
-    return chart_of_bars(section.results, chart_name(section, what.kind), what, bars, failed, limits)
-
-
-def chart_of_bars(
-    results: ReportResults,
-    name: str,
-    what: Bars,
-    bars: Sequence[Bar],
-    failed: Sequence[Failure],
-    limits: Sequence[Limit] = (),
-) -> Chart:
-    """Return the chart of some bars, of which at least one has points. Labels are made different."""
     labels = distinct(bar.label for bar in bars)
     bars = [bar._replace(label=label) for bar, label in zip(bars, labels, strict=True)]
-    shown, alone = bars[:MOST_BARS], len(what.parts) == 1
+    shown = bars[:MOST_BARS]
     points = [bar.points[0] for bar in bars if bar.points]
     rows = [row for bar in shown if bar.points for row in _segments(results, bar, what.parts)]
     ends = [row["x2"] for row in rows] + [limit.value for limit in limits]
@@ -114,7 +101,7 @@ def chart_of_bars(
     encoding = {"y": {"field": "bar", **names}, "x": {"field": "x", **x}}
     spec = {"layer": layers, "encoding": encoding, "height": {"step": _STEP}}
     more = f"The table has {len(bars) - len(shown)} bars more, which are not drawn." if len(bars) > MOST_BARS else ""
-    figures = sources([bar.published for bar in bars if bar.published])
+    figures = caption_sources([bar.published for bar in bars if bar.published])
     words = [
         _of_bars(points, len(what.parts)),
         what.explanation,
@@ -123,14 +110,15 @@ def chart_of_bars(
         more,
         *caption_reservations(points),
     ]
+    name = chart_name(section, what.kind)
     return Chart(name, what.title, caption(what.title, (), failed, *filter(None, words)), spec, _table(what, bars))
 
 
-def published_bars(marks: Sequence[PublishedMark], model: str = "") -> list[Bar]:
-    """Return published figures as bars; of several models, with the name of theirs."""
+def _published_bars(marks: Sequence[PublishedMark]) -> list[Bar]:
+    """Return published figures as bars."""
     return [
         Bar(
-            label=", ".join(filter(None, [model, f"{short(mark.device)} ({mark.source})"])),
+            label=f"{short(mark.device)} ({mark.source})",
             system="",
             points=(),
             reason=published_text(mark) if mark.low is None or mark.high is None else "",
@@ -141,7 +129,7 @@ def published_bars(marks: Sequence[PublishedMark], model: str = "") -> list[Bar]
     ]
 
 
-def bars_of(section: Section, what: Bars) -> list[Bar]:
+def _bars_of(section: Section, what: Bars) -> list[Bar]:
     """Return the bars of a section, configuration by configuration the systems; also what failed or has no value."""
     rows: dict[tuple[str, ...], list[Point]] = {}
     for point in (point for part in what.parts for point in section.all_points(part.metric)):

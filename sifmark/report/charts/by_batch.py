@@ -20,17 +20,24 @@ from sifmark.report.charts.series import (
 from sifmark.report.charts.words import (
     caption,
     caption_more_lines,
+    caption_sources,
     chart_name,
     failure_text,
     mean_text,
     published_text,
     remarks,
     short,
-    sources,
 )
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
 from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
 from sifmark.results.numbers import format_number
+
+ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
+_OF_METRIC = {ALLOCATED: "device memory", PROCESS: "memory of a process"}
+_MIB = 1024.0  # of a GiB
+# A limit that is farther above the largest value is only named: an axis up to it would show no differences.
+_FARTHEST = 8.0
+_PLACE = Place(BATCH, "batch size")
 
 
 @dataclass(frozen=True)
@@ -68,7 +75,7 @@ def curve_chart(
     layers = [*behind, *published(printed), *curves(lines), *failures(failed)]
     words = caption(
         *(what.title, points, section.failures),
-        *sources(section.published(what.metric)),
+        *caption_sources(section.published(what.metric)),
         *caption_more_lines(len(every), len(lines)),
         *filter(None, [what.explanation]),
     )
@@ -108,28 +115,21 @@ def throughput_by_batch(section: Section) -> Chart | None:
     return curve_chart(section, _THROUGHPUT)
 
 
-ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
-OF_METRIC = {ALLOCATED: "device memory", PROCESS: "memory of a process"}
-_MIB = 1024.0  # of a GiB
-# A limit that is farther above the largest value is only named: an axis up to it would show no differences.
-_FARTHEST = 8.0
-
-
 @dataclass(frozen=True)
-class MemoryLimits:
+class _MemoryLimits:
     """What processes may use at most: limits to draw, and sentences about those far above all values."""
 
     drawn: tuple[Limit, ...]
     named: str
 
 
-def limits_of(results: ReportResults, points: Iterable[Point]) -> MemoryLimits:
+def _limits_of(results: ReportResults, points: Iterable[Point]) -> _MemoryLimits:
     """Return the memory of each system; systems with the same have one limit together."""
     points = list(points)
     every = _limits(results, points)
     largest = max((point.mean.value or 0.0 for point in points), default=0.0)
     drawn = tuple(limit for limit in every if limit.value <= _FARTHEST * largest)
-    return MemoryLimits(drawn, " ".join(f"Beyond the axis: {limit.label}." for limit in every if limit not in drawn))
+    return _MemoryLimits(drawn, " ".join(f"Beyond the axis: {limit.label}." for limit in every if limit not in drawn))
 
 
 def _limits(results: ReportResults, points: Sequence[Point]) -> list[Limit]:
@@ -151,15 +151,12 @@ def _whose(names: Sequence[str], every: set[str]) -> str:
     return "each system" if len(names) > 1 and set(names) == every else " and ".join(names)
 
 
-_PLACE = Place(BATCH, "batch size")
-
-
 def memory(section: Section) -> Chart | None:
     """Return the memory of devices, or of processes on hosts that compute themselves, if two runs differ in it."""
     if section.key.task == MICROBENCHMARK:
         return None
     metric = ALLOCATED if section.points(ALLOCATED) else PROCESS
-    quantity, limits = f"peak {OF_METRIC[metric]}", limits_of(section.results, section.points(metric))
+    quantity, limits = f"peak {_OF_METRIC[metric]}", _limits_of(section.results, section.points(metric))
     title = quantity.capitalize()
     curves = Curves("memory-by-batch", f"{title} by batch size", metric, quantity, _PLACE, limits.named)
     behind = [layer for limit in limits.drawn for layer in level(limit.value, limit.label)]

@@ -23,10 +23,10 @@ from sifmark.report.charts.words import (
     caption,
     caption_more_lines,
     caption_reservations,
+    caption_scopes,
     chart_name,
     mean_text,
     remarks,
-    scopes,
 )
 from sifmark.report.results import Point, ReportResult, Section
 from sifmark.results.comparison.intervals import Mean
@@ -39,6 +39,12 @@ _PLACE = Place(BATCH, "batch size")
 _JOULES = 3600.0  # of a watt-hour
 _LOWER = 110
 _EPOCH_NOTE = "The first epoch, with compilation and warm-up, is not counted."
+_POWER = "power_mean"
+_MOST_RUNS = 6
+_PANEL_HEIGHT = 105  # the height of a panel, if there are several
+_FEW_TICKS = 4  # of a low panel
+_POWER_TITLE = "Power over time"
+_TIME = "time since the timed window began"
 
 
 def energy_per_epoch(section: Section) -> Chart | None:
@@ -68,7 +74,7 @@ def energy_per_epoch(section: Section) -> Chart | None:
         for point in each.points
     )
     words = caption(
-        _EPOCH_TITLE, points, (), _EPOCH_NOTE, *scopes(points), *caption_more_lines(len(series), len(energy))
+        _EPOCH_TITLE, points, (), _EPOCH_NOTE, *caption_scopes(points), *caption_more_lines(len(series), len(energy))
     )
     return Chart(chart_name(section, "energy-per-epoch"), _EPOCH_TITLE, words, spec, ChartTable(columns, rows))
 
@@ -98,14 +104,6 @@ def _named(line: Curve, factor: float = 1.0) -> Curve:
 def _in_watt_hours(mean: Mean) -> Mean:
     value, low, high = (None if number is None else number / _JOULES for number in (mean.value, mean.low, mean.high))
     return replace(mean, value=value, low=low, high=high)
-
-
-_POWER = "power_mean"
-_MOST_RUNS = 6
-_PANEL_HEIGHT = 105  # the height of a panel, if there are several
-_FEW_TICKS = 4  # of a low panel
-_POWER_TITLE = "Power over time"
-_TIME = "time since the timed window began"
 
 
 class _Run(NamedTuple):
@@ -148,7 +146,7 @@ def power_over_time(section: Section) -> Chart | None:
     y = axes.from_zero("power", "W", [row["y"] for row in rows if row["y"] is not None])
     points = [run.point for run in shown]
     more = [f"The table has {len(runs) - len(shown)} systems more, which are not drawn."] * (len(runs) > len(shown))
-    words = [_of_runs(shown), *scopes(points), *more, *caption_reservations(points)]
+    words = [_of_runs(shown), *caption_scopes(points), *more, *caption_reservations(points)]
     return Chart(
         chart_name(section, "power-over-time"),
         _POWER_TITLE,

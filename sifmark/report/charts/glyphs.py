@@ -38,6 +38,9 @@ _WIDEST_STEP = 18.0  # of all lines together
 _PALEST, _DARKEST = 0.06, 0.62  # opacity of cells: ink can be read on all
 _FARTHEST = 1e6  # from a mean to the end of its interval
 _STACK_STEP = 11  # between failures at the same place
+_BESIDE: dict[str, Any] = {"xOffset": {"expr": "datum.beside"}}
+_COLUMNS, _SPACING = 2, 36  # names beside a panel may be wider in the font of a reader
+_SHADE = 0.14
 
 
 @dataclass(frozen=True)
@@ -80,12 +83,12 @@ class Failed:
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A cell of a heat map: its words, and what share of the most it is, from 0 to 1; None for a failure."""
+    """A cell of a heat map: its words, and what share of the most it is, from 0 to 1."""
 
     x: str
     y: str
     text: str
-    share: float | None
+    share: float
     description: str
     href: str = ""
 
@@ -114,14 +117,14 @@ def stacked(*panels: Spec) -> Spec:
     return {"vconcat": list(panels)}
 
 
-def curves(lines: Sequence[Curve], legend: bool = True, joined: bool = True) -> list[Layer]:
+def curves(lines: Sequence[Curve], legend: bool = True) -> list[Layer]:
     """Return a line of means for each series, with intervals, repeats as dots, and a legend for more than one."""
     rows = list(_rows(lines))
     mark: Layer = {"type": "line", "aria": False, "clip": True, **_BESIDE}
     dash = {"field": "dash", "type": "nominal", "scale": None, "legend": None}
     path = {"detail": {"field": "series", "type": "nominal"}, "order": {"field": "order", "type": "quantitative"}}
-    layers = [layer(rows, mark, stroke=COLOUR, strokeDash=dash, **path)] if joined else []
-    return [*layers, *intervals(rows), means(lines, rows, legend)]
+    line = layer(rows, mark, stroke=COLOUR, strokeDash=dash, **path)
+    return [line, *intervals(rows), means(lines, rows, legend)]
 
 
 def bars(lines: Sequence[Curve], legend: bool = True, filled: bool = True) -> list[Layer]:
@@ -168,25 +171,20 @@ def notes(lines: Sequence[Curve]) -> list[Layer]:
     return _drawn(layer(rows, mark, text={"field": "note", "type": "nominal"}))
 
 
-def cells(every: Sequence[HeatCell], worded: bool = True) -> list[Layer]:
-    """Return a cell each, the darker the larger its share; those of failures are hollow."""
-    rows = [_words({"x": each.x, "y": each.y, "text": each.text}, each.description, each.href) for each in every]
-    shares = [each.share for each in every]
-    full = [
-        row | {"opacity": _PALEST + (_DARKEST - _PALEST) * share}
-        for row, share in zip(rows, shares, strict=True)
-        if share is not None
+def cells(every: Sequence[HeatCell]) -> list[Layer]:
+    """Return a cell each, the darker the larger its share."""
+    rows = [
+        _words(
+            {"x": each.x, "y": each.y, "text": each.text, "opacity": _PALEST + (_DARKEST - _PALEST) * each.share},
+            *(each.description, each.href),
+        )
+        for each in every
     ]
-    hollow = [row for row, share in zip(rows, shares, strict=True) if share is None]
     opacity = {"field": "opacity", "type": "quantitative", "scale": None, "legend": None}
-    dashed = {"type": "rect", "fill": PAPER.light, "stroke": MUTED.light, "strokeDash": [3, 2], "strokeWidth": 1}
     letters = {"type": "text", "fontSize": FONT_SIZE - 1, "aria": False}
-    text = {"field": "text", "type": "nominal"}
     return _drawn(
-        layer(full, {"type": "rect", "fill": SYSTEMS[0].light}, fillOpacity=opacity, **WORDS),
-        layer(hollow, dashed, **WORDS),
-        layer(full if worded else [], letters, text=text),
-        layer(hollow if worded else [], letters | {"color": MUTED.light}, text=text),
+        layer(rows, {"type": "rect", "fill": SYSTEMS[0].light}, fillOpacity=opacity, **WORDS),
+        layer(rows, letters, text={"field": "text", "type": "nominal"}),
     )
 
 
@@ -281,9 +279,6 @@ def legend_of(labels: Sequence[str], width: float = WIDTH) -> dict[str, Any]:
     return {"columns": max(1, min(len(labels), int(width / longest))), "symbolOpacity": 1}
 
 
-_BESIDE: dict[str, Any] = {"xOffset": {"expr": "datum.beside"}}
-
-
 def _rows(lines: Sequence[Curve]) -> Iterator[Row]:
     """Yield a row for each mark, those of later lines a little to the right of the earlier ones' at the same place."""
     shared = any(count > 1 for count in Counter(mark.x for line in lines for mark in line.marks).values())
@@ -334,9 +329,6 @@ def _scaled(lines: Sequence[Curve], values: Sequence[Any], legend: dict[str, Any
     return {"field": "series", "type": "nominal", "scale": scale, "legend": legend}
 
 
-_COLUMNS, _SPACING = 2, 36  # names beside a panel may be wider in the font of a reader
-
-
 def panel_chart(panels: Sequence[Spec]) -> Spec:
     """Return panels as one chart, two in a row; a single panel unchanged."""
     if len(panels) == 1:
@@ -355,9 +347,6 @@ def panel_title(text: str) -> dict[str, Any]:
     """Return the title above a panel."""
     looks = {"anchor": "start", "orient": "top", "color": INK.light, "fontSize": FONT_SIZE, "offset": 6}
     return {"text": text, **looks}
-
-
-_SHADE = 0.14
 
 
 def window(begin: float, end: float, description: str, href: str) -> Layer:

@@ -108,7 +108,6 @@ def _drawing(chart: Chart) -> ElementTree.Element:
     spec = {**_clean(dict(chart.spec)), **_reservation(chart), "config": theme.config()}
     svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     root = ElementTree.fromstring(svg)  # noqa: S314 - Vega wrote it, and has escaped every text
-    _prune(root)
     ids = {
         element.attrib["id"]: f"{chart.name}-{number}"
         for number, element in enumerate(element for element in root.iter() if "id" in element.attrib)
@@ -123,17 +122,6 @@ def _reservation(chart: Chart) -> dict[str, Any]:
     """Return the lines below a chart whose results are not for publication."""
     lines = textwrap.wrap(_clean(chart.reservation), _LINE)
     return {"title": {"text": lines}} if lines else {}
-
-
-def _prune(parent: ElementTree.Element) -> None:
-    """Remove what shows nothing: Vega draws an empty background and foreground for each group."""
-    for child in list(parent):
-        _prune(child)
-        nothing = child.get("display") == "none" or (
-            child.get("class") == "background" and not {"fill", "stroke"} & child.attrib.keys()
-        )
-        if nothing or (child.tag == f"{{{_SVG}}}g" and not len(child)):
-            parent.remove(child)
 
 
 def _tidy(element: ElementTree.Element, ids: dict[str, str]) -> None:

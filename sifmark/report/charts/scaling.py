@@ -19,7 +19,7 @@ from sifmark.report.charts.series import (
     variant,
     variant_fields,
 )
-from sifmark.report.charts.words import caption, caption_more_lines, chart_name, mean_text, remarks, sources
+from sifmark.report.charts.words import caption, caption_more_lines, caption_sources, chart_name, mean_text, remarks
 from sifmark.report.results import Failure, Point, PublishedMark, Section
 from sifmark.results.comparison.observation import NODES
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, STRONG, THROUGHPUT
@@ -57,7 +57,7 @@ def scaling(section: Section) -> Chart | None:
         points,
         lost,
         *([_IDEAL] if _ideals(drawn) else []),
-        *sources(figures),
+        *caption_sources(figures),
         *caption_more_lines(len(drawn), MOST_LINES),
     )
     lines = most_complete([each.line for each in drawn])

@@ -11,11 +11,11 @@ from sifmark.report.charts.words import (
     caption,
     caption_missing,
     caption_more_lines,
+    caption_scopes,
     chart_name,
     mean_text,
     remarks,
     repeats_text,
-    scopes,
 )
 from sifmark.report.results import Point, Section
 from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
@@ -23,6 +23,14 @@ from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
 _MOST_NOTED = 6  # lines whose ends have a note: more would lie on each other
 Pairs = list[tuple[Point, Point]]  # of throughput and another metric, of the same results
 Trades = list[tuple[Curve, Pairs]]
+_LATENCY = "Latency by throughput"
+_PERCENTILES = {"latency_p50": "p50", "latency_p90": "p90", "latency_p99": "p99"}
+_PANEL_HEIGHT = 120  # of a panel
+_LATENCY_NOTE = "Lines lead from few to many clients, whose numbers are at their ends."
+_ENERGY = "Energy by throughput"
+ENERGY_PER_UNIT = "energy_per_unit"
+_BATCHES, _CLIENTS = Place(BATCH, "batch size"), Place(CONCURRENCY, "clients", (BATCH,))
+_ENERGY_NOTE = "Circles mark the Pareto front: no other run has both more throughput and less energy per unit."
 
 
 def trade_lines(section: Section, metric: str, place: Place) -> Trades:
@@ -85,13 +93,6 @@ def _mark(pair: tuple[Point, Point], label: str, place: Place, noted: bool) -> D
     )
 
 
-_LATENCY = "Latency by throughput"
-_PERCENTILES = {"latency_p50": "p50", "latency_p90": "p90", "latency_p99": "p99"}
-_CLIENTS = Place(CONCURRENCY, "clients", (BATCH,))
-_PANEL_HEIGHT = 120  # of a panel
-_LATENCY_NOTE = "Lines lead from few to many clients, whose numbers are at their ends."
-
-
 def latency_by_throughput(section: Section) -> Chart | None:
     """Return the percentiles of latency over throughput, if a series has two numbers of clients."""
     panels = {metric: trade_lines(section, metric, _CLIENTS) for metric in _PERCENTILES}
@@ -138,12 +139,6 @@ def _percentile_rows(panels: Mapping[str, Trades]) -> Iterator[tuple[str, list[P
                 yield line.label, [point, latency, *same]
 
 
-_ENERGY = "Energy by throughput"
-ENERGY_PER_UNIT = "energy_per_unit"
-_BATCHES, _CLIENTS = Place(BATCH, "batch size"), Place(CONCURRENCY, "clients", (BATCH,))
-_ENERGY_NOTE = "Circles mark the Pareto front: no other run has both more throughput and less energy per unit."
-
-
 def energy_by_throughput(section: Section) -> Chart | None:
     """Return energy per unit over throughput, if two results have both."""
     by_requests = any(_CLIENTS.of(point.fields) for point in section.points(ENERGY_PER_UNIT))
@@ -165,7 +160,7 @@ def energy_by_throughput(section: Section) -> Chart | None:
         (),
         _ENERGY_NOTE,
         f"Numbers at the ends of lines: {place.name}.",
-        *scopes(points),
+        *caption_scopes(points),
         *caption_missing(section.failures),
         *caption_more_lines(len(trades), len(lines)),
     )

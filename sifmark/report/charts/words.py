@@ -105,10 +105,12 @@ def remarks(results: Iterable[ReportResult]) -> list[str]:
 
 def caption(title: str, points: Sequence[Point], failures: Sequence[Failure] = (), *more: str) -> str:
     """Return a caption: what is shown, what the marks mean, and what keeps the results from publication."""
-    return " ".join([f"{title}.", *_of_means(points), *_of_failures(failures), *more, *caption_reservations(points)])
+    return " ".join(
+        [f"{title}.", *_caption_means(points), *_caption_failures(failures), *more, *caption_reservations(points)]
+    )
 
 
-def sources(marks: Sequence[PublishedMark]) -> list[str]:
+def caption_sources(marks: Sequence[PublishedMark]) -> list[str]:
     """Return the sentence of a caption that names the sources of hollow diamonds."""
     names = dict.fromkeys(f"{mark.source} ({short(mark.device)})" for mark in marks)
     return [f"Hollow diamonds are published figures: {'; '.join(names)}."] if names else []
@@ -128,7 +130,7 @@ def caption_more_lines(every: int, shown: int) -> Iterator[str]:
         yield f"The table has {every - shown} lines more, which are not drawn."
 
 
-def _of_means(points: Sequence[Point]) -> Iterator[str]:
+def _caption_means(points: Sequence[Point]) -> Iterator[str]:
     counts = {point.mean.count for point in points}
     if counts == {1}:
         yield "Each mark is a single run."
@@ -140,7 +142,7 @@ def _of_means(points: Sequence[Point]) -> Iterator[str]:
         yield f"Thin rules are {CONFIDENCE:.0%} confidence intervals."
 
 
-def _of_failures(failures: Sequence[Failure]) -> Iterator[str]:
+def _caption_failures(failures: Sequence[Failure]) -> Iterator[str]:
     counts = Counter(map(failure_text, failures))
     if counts:
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
@@ -157,7 +159,7 @@ def caption_reservations(points: Sequence[Point | OverPublished]) -> Iterator[st
         yield f"{RESERVATION} {', '.join(f'{mark.name} ({share})' for mark, share in shares.items())}."
 
 
-def scopes(points: Iterable[Point]) -> list[str]:
+def caption_scopes(points: Iterable[Point]) -> list[str]:
     """Return the sentence of a caption that says what the meters measured."""
     parts = sorted({str(scope) for point in points if (scope := point.fields.get(SCOPE)) is not None})
     return [f"Energy is that of the {' and the '.join(parts)}."] if parts else []

@@ -39,13 +39,13 @@ from sifmark.report.charts.words import (
     caption,
     caption_more_lines,
     caption_reservations,
+    caption_sources,
     describe,
     failure_text,
     mean_text,
     published_text,
     remarks,
     short,
-    sources,
 )
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults, Section
 from sifmark.results.comparison.intervals import CONFIDENCE
@@ -184,7 +184,10 @@ def _chart(filled: FilledOutput) -> Chart:
 def _caption(filled: FilledOutput) -> str:
     output, points = filled.output, filled.points
     if output.kind in ("line", "bar"):
-        more = [*sources(filled.marks), *caption_more_lines(len(filled.lines), len(most_complete(_curves(filled))))]
+        more = [
+            *caption_sources(filled.marks),
+            *caption_more_lines(len(filled.lines), len(most_complete(_curves(filled)))),
+        ]
         return caption(output.title, points, filled.failed, *more)
     brackets = [_BRACKETS] if output.kind == "table" and any(point.mean.low is not None for point in points) else []
     names = dict.fromkeys(mark.source for mark in filled.marks if output.kind == "table")

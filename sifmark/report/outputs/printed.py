@@ -17,6 +17,20 @@ from sifmark.studies.study import Scalar
 
 _CURVES = "The numbers of the table, as printed; lines join those that differ in nothing else."
 _RANGES = "Bars and marks are hollow, as all that is published; a filled part is the range that is printed."
+RELATIVE = "relative"
+_AGAINST = "Against"  # the column whose cells say what a ratio is to
+_PAIR = " > "  # in a cell that names both sides
+_ALONG = ("devices", "batch_size", "batch_size_per_replica")  # numbers along which ratios make a curve
+_LINE, _THICKNESS = 24, 15
+_FEWEST = 3  # places of a curve that is worth a picture
+# What numbers may be along, and what may differ with it.
+_ALONG_CURVES = {
+    "devices": frozenset(("replicas", "instances", "nodes", "batch_size")),
+    "batch_size": frozenset(("micro_batch_size", "batch_size_per_replica", "samples_per_epoch")),
+    "micro_batch_size": frozenset(("batch_size", "batch_size_per_replica")),
+}
+_LABELS = ("device", "devices", "micro_batch_size", "batch_size", "stages", "strategy", "precision")
+Curves = dict[tuple[tuple[str, tuple[Scalar, ...]], ...], list[Figure]]
 
 
 def pictures_of(study: PublishedStudy, table: PublishedTable) -> list[Chart]:
@@ -58,13 +72,6 @@ def _not_comparable(table: PublishedTable) -> list[str]:
     """Return why figures are never put beside results, each reason once."""
     reasons = dict.fromkeys(figure.not_comparable for figure in table.figures if figure.not_comparable)
     return [f"Not beside results: {'; '.join(reasons)}."] if reasons else []
-
-
-RELATIVE = "relative"
-_AGAINST = "Against"  # the column whose cells say what a ratio is to
-_PAIR = " > "  # in a cell that names both sides
-_ALONG = ("devices", "batch_size", "batch_size_per_replica")  # numbers along which ratios make a curve
-_LINE, _THICKNESS = 24, 15
 
 
 @dataclass(frozen=True)
@@ -221,18 +228,6 @@ def _ratio_curve(panel: RatioPanel, along: Sequence[tuple[float, PrintedRatio]])
 def _ratio_words(panel: RatioPanel, ratio: PrintedRatio) -> str:
     bound = "" if ratio.figure.bound in (Bound.EXACT, Bound.RANGE) else f", {ratio.figure.bound}"
     return f"{ratio.label}: {panel.title} {ratio.figure.printed}{bound}, relative to {panel.to}"
-
-
-_FEWEST = 3  # places of a curve that is worth a picture
-# What numbers may be along, and what may differ with it.
-_ALONG_CURVES = {
-    "devices": frozenset(("replicas", "instances", "nodes", "batch_size")),
-    "batch_size": frozenset(("micro_batch_size", "batch_size_per_replica", "samples_per_epoch")),
-    "micro_batch_size": frozenset(("batch_size", "batch_size_per_replica")),
-}
-_LABELS = ("device", "devices", "micro_batch_size", "batch_size", "stages", "strategy", "precision")
-
-Curves = dict[tuple[tuple[str, tuple[Scalar, ...]], ...], list[Figure]]
 
 
 def curve_specs(study: PublishedStudy, table: PublishedTable) -> list[Spec]:

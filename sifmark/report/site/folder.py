@@ -17,6 +17,8 @@ _LONGEST = 40
 _UNSAFE = re.compile(r"[^a-z0-9_]+")
 _DIGITS, _ALL_DIGITS = 10, 64  # of a digest in a name
 _WITH_DIGEST = re.compile(r"(.*-)?[0-9a-f]{10,}")
+LARGEST = 256 << 20  # bytes of all files of a report
+_INDEX = "index.html"
 
 
 def file_names(labels: Mapping[str, str]) -> Mapping[str, str]:
@@ -42,9 +44,6 @@ def _name(text: str, label: str, digits: int) -> str:
         return slug
     digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
     return f"{slug}-{digest}" if slug else digest
-
-
-LARGEST = 256 << 20  # bytes of all files of a report
 
 
 def is_report(folder: Path) -> bool:
@@ -75,9 +74,6 @@ def report_files(report: Path, target: str) -> Iterator[tuple[str, Path]]:
             if size > LARGEST:
                 return
             yield site_name, file
-
-
-_INDEX = "index.html"
 
 
 def folder_of_site(path: Path) -> OwnedFolder:

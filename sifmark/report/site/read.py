@@ -35,6 +35,11 @@ MOST_PROCESSES = 4  # each takes 60 to 130 MB
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+ENERGY, LATENCY = "energy_per_unit", "latency_p99"
+METRICS = (THROUGHPUT, ENERGY, LATENCY)  # that pages show
+_FILES_AT_ONCE = 200
+_DIGEST = 12  # bytes: of a million digests, two are equal by chance once in 10^17 times
+Document = dict[str, Any]
 
 
 def in_processes(
@@ -67,14 +72,6 @@ def usable_processors() -> int:
 
 def _leave_interrupts_to_parent() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-ENERGY, LATENCY = "energy_per_unit", "latency_p99"
-METRICS = (THROUGHPUT, ENERGY, LATENCY)  # that pages show
-_FILES_AT_ONCE = 200
-_DIGEST = 12  # bytes: of a million digests, two are equal by chance once in 10^17 times
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
