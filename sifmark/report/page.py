@@ -13,7 +13,7 @@ from sifmark.report.charts.theme import SYSTEMS, page_style
 from sifmark.report.content.tables import MOST_COLUMNS, mean_text, ratio_words
 from sifmark.report.report import Report
 
-LONGEST_TEXT = 160  # characters of a text of anybody's; of a longer one the middle is left out
+LONGEST_TEXT = 160  # characters of untrusted text; of a longer one the middle is left out
 LONGEST_NAME = 48
 MOST_LINKS = 12  # to the results of one notice
 _HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ def template_environment(folder: Path) -> Any:
 
 
 def clip(text: Any, longest: int = LONGEST_TEXT) -> str:
-    """Return a text of anybody's as one line: printable, and without its middle if it is long."""
+    """Return untrusted text as one printable line, without its middle if it is long."""
     line = printable(unicodedata.normalize("NFC", str(text)))
     half = longest // 2
     return line if len(line) <= longest else f"{line[:half]} … {line[-half:]}"

@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 
 class SectionKey(NamedTuple):
-    """What the results of a section of a report have in common, whatever became of them."""
+    """What the results of a section of a report have in common, failed runs included."""
 
     identity: str
     task: str
@@ -104,7 +104,7 @@ class Failure:
 
     @property
     def state(self) -> str:
-        """What became of the run: `out_of_memory` ..."""
+        """The run's state: `out_of_memory` ..."""
         return str(self.result.document["status"]["state"])
 
 
@@ -182,7 +182,7 @@ class Section:
 
     @property
     def members(self) -> list[ReportResult]:
-        """All results of this section, whatever became of them."""
+        """All results of this section, failed runs included."""
         return list(self.results.by_section.get(self.key, ()))
 
 

@@ -136,7 +136,7 @@ class _Run(NamedTuple):
 
 
 def power_over_time(section: Section) -> Chart | None:
-    """Return the course of power of the fastest metered run of each system, or None if no result has one."""
+    """Return the power trace of the fastest metered run of each system, or None if no result has one."""
     runs = _fastest(section)
     if not runs:
         return None
@@ -157,7 +157,7 @@ def power_over_time(section: Section) -> Chart | None:
 
 
 def _fastest(section: Section) -> list[_Run]:
-    """Return the fastest run of each system that has the course of its power: repeats of the same, the first."""
+    """Return the fastest run with a power trace of each system."""
     points = section.points(_POWER)
     labels, names = system_labels(section.results), variant_fields(section.results, points)
     best: dict[str, tuple[float, _Run]] = {}

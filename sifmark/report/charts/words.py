@@ -35,7 +35,7 @@ def _workload(section: Section) -> list[str]:
 
 
 def short(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name of anybody's as a label: one that is too long loses its middle."""
+    """Return an untrusted name as a label: one that is too long loses its middle."""
     half = longest // 2
     name = name.strip() or "unnamed"
     return name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
@@ -73,7 +73,7 @@ def describe(point: Point, label: str, place: str) -> str:
 
 
 def describe_failure(failure: Failure, place: str) -> str:
-    """Return what became of a run."""
+    """Return the state of a run in words."""
     return f"{short(failure.system)}, {place}: {failure_text(failure)}"
 
 

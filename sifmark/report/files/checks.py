@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from sifmark.core.console import align_columns, printable
 from sifmark.report.content.appendix import AppendixEntry
 from sifmark.report.report import Report
+from sifmark.report.results import Document
 from sifmark.results.numbers import format_number
 from sifmark.results.warnings import warnings_of
 
-Document = dict[str, Any]
 NOTE = "what results say; `sifmark results.trace FILE --image IMAGE` compares it with the image"
 _INTRODUCTION = """\
 Checks of the results of this report.

@@ -47,7 +47,7 @@ _WRITTEN = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def latex_text(text: str) -> str:
-    """Return a text of anybody for the body of a LaTeX document."""
+    """Return untrusted text escaped for the body of a LaTeX document."""
     return "".join(map(_character, printable(text)))
 
 

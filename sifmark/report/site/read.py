@@ -1,7 +1,7 @@
 """Reading results for a site: each is validated once and reduced to what pages need of it, in several processes.
 
 Ten thousand documents would take gigabytes. Of each, what remains are its observation, as comparisons have it, a few
-metrics, and the circumstances of its run for the history; equal ones are kept once.
+metrics, and the environment of its run for the history; equal ones are kept once.
 """
 
 import os
@@ -94,11 +94,11 @@ class SiteResult:
 
     @property
     def state(self) -> str:
-        """What became of the run."""
+        """The run's state."""
         return str(self.observation.fields["status.state"])
 
     def for_history(self) -> Observation:
-        """Return the observation with the fields of its circumstances."""
+        """Return the observation with the fields of its environment."""
         return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
 
 

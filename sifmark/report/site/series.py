@@ -18,7 +18,7 @@ from sifmark.studies.history.changes import Change, History, histories
 from sifmark.studies.history.circumstances import ChangedCircumstance
 from sifmark.studies.history.series import LoadedHistory, history_of
 
-MOST_NAMED = 5  # circumstances in a line
+MOST_NAMED = 5  # changed fields in a line
 _LONGEST_VALUE = 40
 _DIGEST = "sha256:"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.charts.chart import Chart
 from sifmark.report.content.overview import Summary
+from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SITE
 from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_of
 from sifmark.report.site.folder import file_names, report_files
@@ -124,7 +125,7 @@ def make_site(folder: Path, options: SiteOptions) -> Site:
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
         cause = f"no result has the field {options.by!r}"
         raise UsageError(cause, "a field is a dotted path in a result: host.hostname.value", code="unknown-name")
-    by = options.by or naming_field(results.members)
+    by = options.by or naming_field(each.observation for each in results.members)
     history = site_history(results.members, by)
     workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)
     charts = _batch_charts(workloads, results.members, by, options.most_charts)
@@ -166,11 +167,6 @@ def copies(site: Site) -> dict[str, Path]:
 
 def _safe_files(results: SiteResults) -> set[str]:
     return {file for each in results.members if is_safe(file := each.observation.file)}
-
-
-def naming_field(members: Iterable[SiteResult]) -> str:
-    """Return the field that names systems: `site` where every result has one, else the name of the device."""
-    return ACCELERATOR if any(each.observation.fields.get(SITE) is None for each in members) else SITE
 
 
 def draw(site: Site, processes: int = 0) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The studies of a site: folders of results, with what became of their runs."""
+"""The studies of a site: folders of results, with the states of their runs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ class SiteStudy:
 
     @property
     def state_text(self) -> str:
-        """What became of its runs, in words: `36 completed, 2 out of memory`."""
+        """The counts of its runs by state: `36 completed, 2 out of memory`."""
         return ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in self.states.items())
 
     @cached_property

@@ -89,6 +89,14 @@ def test_the_first_page_has_the_newest_study_first_and_what_became_of_its_runs(t
     assert "54 completed, 1 out of memory, 1 crashed" in text
 
 
+def test_the_first_page_has_the_best_throughput_of_each_workload_on_each_system(results: Path, target: Path) -> None:
+    text = text_of(target, "index.html").partition("The best throughput of each workload")[2].replace("\n", " ")
+    rows = [row for facet in make_site(results, ALONE).workloads for row in facet.measured.rows]
+    rows.sort(key=lambda row: row.throughput.value or 0)
+    best = {(row.title, row.task, row.system): row.text for row in rows}
+    assert len(best) > 4 and all(number in " ".join(text.split()) for number in best.values())
+
+
 def test_a_change_of_performance_is_on_the_first_page_with_what_changed(target: Path) -> None:
     text = text_of(target, "index.html")
     change = text.index("driver 550.54 → 560.28")
