@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sifmark.core import paths
-from sifmark.core.console import markdown_text
+from sifmark.core.console import markdown_lines, markdown_text
 from sifmark.report.outputs.printed import pictures_of
 from sifmark.report.published import source_of
 from sifmark.studies.load import load_study
@@ -17,12 +17,11 @@ PICTURES = paths.CHECKOUT / "docs" / "pictures" / "published"
 STUDIES = ("pearc22", "qwant", "turing", "graphcore", "caraml")
 _HEAD = """# Published tables and figures
 
-Look at what the five studies print, drawn from the printed values alone, before you put your results beside them.
+Look at what the five studies print before you put your results beside them.
 
-Tables are as printed. Numbers that a document gives as ratios are hollow bars beside what they are relative to, or \
-hollow marks along what differs; a filled part is a printed range. Tables along devices or batch sizes are also drawn \
-as curves. Charts whose numbers a document does not print are \
-listed, not drawn. These commands draw all pictures, also as PNG and PDF:
+Tables are as printed. Ratios are also hollow bars beside what they are relative to, or hollow marks along what \
+differs; a filled part is a printed range. Numbers along devices or batch sizes are also curves. Charts whose numbers \
+a document does not print are listed, not drawn. These commands draw all pictures, also as PNG and PDF:
 
 ```sh
 {commands}
@@ -66,6 +65,7 @@ def _section(study: Study, published: PublishedStudy) -> Iterator[str]:
         if table.rows:
             yield f"### {markdown_text(table.title)}\n"
             yield f"{markdown_text(source_of(published, table))}.\n"
+            yield "\n".join([*markdown_lines([table.columns, *table.rows]), ""])
             for chart in pictures_of(published, table):
                 yield f"![{markdown_text(chart.title)}](../pictures/published/{chart.name}.svg)\n"
     if missing := [table for table in tables if not table.rows]:

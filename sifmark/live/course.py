@@ -1,31 +1,28 @@
-"""The course of a run: what it reported so far, in as much memory for a day as for a minute."""
+"""What a run has reported so far, and its words and graphs: for a day in as much memory as for a minute."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+from rich.cells import cell_len
+from rich.text import Text
+
+from sifmark.core.console import printable
 from sifmark.engines.progress import RunProgress
-from sifmark.live.graphs import mean, resample
+from sifmark.live.graphs import Readings, Values
+from sifmark.results.numbers import format_number, format_seconds
 
-MOST_POINTS = 512  # of a series; more than terminals have columns
+GAP = "  "
 
 
-class Readings:
-    """Values in equal intervals from the first to the last: when there are too many, each two become their mean."""
+class Measured(NamedTuple):
+    """A quantity of a run: its name, its course, its latest value in words, and whether its scale begins at zero."""
 
-    def __init__(self) -> None:
-        self.values: list[float | None] = []
-        self._size = 1  # of values that become one
-        self._last: list[float | None] = []
-
-    def append(self, value: float | None) -> None:
-        """Add the next value, which may be unknown."""
-        self._last.append(value)
-        if len(self._last) == self._size:
-            self.values.append(mean(self._last))
-            self._last.clear()
-        if len(self.values) == MOST_POINTS:
-            self.values = resample(self.values, MOST_POINTS // 2)
-            self._size *= 2
+    name: str
+    values: Values
+    text: str
+    from_zero: bool = True
 
 
 class Course:
@@ -46,12 +43,62 @@ class Course:
         self.power.append(progress.power_watts)
         self.memory.append(progress.memory_mib)
 
-    def seconds_left(self) -> float | None:
-        """Return the seconds until the end by now; None if they are not known."""
-        if self.latest is None or self.latest.seconds_left is None:
-            return None
-        return max(0.0, self.latest.seconds_left - (self._clock() - self._reported_at))
+    @property
+    def phase(self) -> str:
+        """What the run does now, and its step."""
+        run = self.latest
+        if run is None:
+            return "starting"
+        total = "" if run.planned_steps is None else f"/{run.planned_steps}"
+        return printable(f"{run.phase}, step {run.steps}{total}" if run.steps else run.phase)
+
+    @property
+    def left(self) -> str:
+        """The time until the end in words; empty if it is not known."""
+        seconds = None if self.latest is None else self.latest.seconds_left
+        if seconds is None or not math.isfinite(seconds):
+            return ""
+        return f"{format_seconds(round(max(0.0, seconds - (self._clock() - self._reported_at))))} left"
+
+    def measured(self) -> Iterator[Measured]:
+        """Yield the quantities that the run has reported."""
+        if run := self.latest:
+            rate = run.rate if run.throughput is None else run.throughput
+            yield from (
+                Measured(name, series.values, f"{format_number(value)} {unit}".rstrip(), name != "loss")
+                for name, series, value, unit in (
+                    ("throughput", self.throughput, rate, f"{printable(run.unit)}/s"),
+                    ("loss", self.loss, run.loss, ""),
+                    ("power", self.power, run.power_watts, "W"),
+                    ("memory", self.memory, run.memory_mib, "MiB"),
+                )
+                if value is not None
+            )
 
     def _reset(self) -> None:
         self.throughput, self.loss, self.power, self.memory = Readings(), Readings(), Readings(), Readings()
         self._reported_at = 0.0
+
+
+def title_of(progress: RunProgress) -> str:
+    """Return what is run, in a line."""
+    what = f"{progress.workload} {progress.task}, {progress.precision}, batch {progress.batch_size}"
+    return printable(f"{what} on {progress.device}")
+
+
+def fitting(parts: Sequence[str], width: int) -> str:
+    """Return the first parts that fit beside each other, with a gap between them; empty ones are left out."""
+    line = ""
+    for part in filter(None, parts):
+        longer = f"{line}{GAP}{part}" if line else part
+        if line and cell_len(longer) > width:
+            break
+        line = longer
+    return line
+
+
+def cut(text: str, width: int, ascii_only: bool = False, style: str = "") -> Text:
+    """Return a line of a view, shortened to a width. Nothing in a text is markup."""
+    line = Text(text.rstrip(), style, no_wrap=True, overflow="crop" if ascii_only else "ellipsis", end="\n")
+    line.truncate(max(1, width))
+    return line

@@ -1,4 +1,4 @@
-"""Numbers as small graphs of characters: curves of one or more rows, and bars. ASCII where a terminal has no more."""
+"""Numbers as small graphs of characters: sparklines and bars. ASCII where a terminal has no more."""
 
 import math
 from collections.abc import Sequence
@@ -6,22 +6,23 @@ from collections.abc import Sequence
 _BLOCKS, _ASCII_LEVELS = "▁▂▃▄▅▆▇█", "_.-=+*#@"
 _BAR, _ASCII_BAR = ("█", "░"), ("#", ".")
 
+MOST_POINTS = 512  # of a series; more than terminals have columns
+
 Values = Sequence[float | None]
 
 
-def curve(values: Values, width: int, rows: int = 1, ascii_only: bool = False, from_zero: bool = True) -> list[str]:
-    """Return values as rows of characters, the highest first: the mean of equally many values in each column.
+def curve(values: Values, width: int, ascii_only: bool = False, from_zero: bool = True) -> str:
+    """Return values as a row of characters: the mean of equally many values in each column, blank without a value.
 
-    The scale begins at zero, or at the lowest value. A column without a value is blank.
+    The scale begins at zero, or at the lowest value.
     """
     columns = resample(values, width)
     finite = [value for value in columns if value is not None and math.isfinite(value)]
     if not finite:
-        return [""] * rows
+        return ""
     low, high = min(0.0, *finite) if from_zero else min(finite), max(finite)
     levels = _ASCII_LEVELS if ascii_only else _BLOCKS
-    heights = [_height(value, low, high, rows * len(levels)) for value in columns]
-    return ["".join(_cell(height, row, levels) for height in heights) for row in reversed(range(rows))]
+    return "".join(" " if value is None else levels[_level(value, low, high, len(levels))] for value in columns)
 
 
 def bar(share: float, width: int, ascii_only: bool = False) -> str:
@@ -43,15 +44,25 @@ def mean(values: Values) -> float | None:
     return math.fsum(finite) / len(finite) if finite else None
 
 
-def _height(value: float | None, low: float, high: float, most: int) -> int:
-    """Return how many levels a value is high, from 1; 0 without a value, and half of all if they are all the same."""
-    if value is None:
-        return 0
-    if high == low:
-        return max(1, most // 2)
-    return 1 + round((value - low) / (high - low) * (most - 1))
+def _level(value: float, low: float, high: float, count: int) -> int:
+    """Return the level of a value from 0; the middle if all values are the same."""
+    return count // 2 - 1 if high == low else round((value - low) / (high - low) * (count - 1))
 
 
-def _cell(height: int, row: int, levels: str) -> str:
-    above = height - row * len(levels)
-    return " " if above <= 0 else levels[min(above, len(levels)) - 1]
+class Readings:
+    """Values in equal intervals from the first to the last: when there are too many, each two become their mean."""
+
+    def __init__(self) -> None:
+        self.values: list[float | None] = []
+        self._size = 1  # of values that become one
+        self._last: list[float | None] = []
+
+    def append(self, value: float | None) -> None:
+        """Add the next value, which may be unknown."""
+        self._last.append(value)
+        if len(self._last) == self._size:
+            self.values.append(mean(self._last))
+            self._last.clear()
+        if len(self.values) == MOST_POINTS:
+            self.values = resample(self.values, MOST_POINTS // 2)
+            self._size *= 2

@@ -11,16 +11,14 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from sifmark.core.process import attended, exit_code_of
 from sifmark.engines.progress import ProgressPipe
-from sifmark.live.course import Course
+from sifmark.live.course import GAP, Course, cut, title_of
 from sifmark.live.drawing import INTERVAL, Drawing, drawn
 from sifmark.live.graphs import bar, curve
-from sifmark.live.texts import GAP, cut, left_of, measured_in, phase_of, title_of
 
 _LABEL = 10  # columns
 _WIDEST_GRAPH = 60
 _NARROWEST_GRAPH = 6
 _WIDEST_BAR = 40
-_TALL = 24  # lines of a terminal from which graphs have two rows
 _CHUNK = 1 << 16  # bytes
 _LONGEST_LINE = 1 << 16  # bytes; a longer one is written in pieces
 
@@ -37,20 +35,14 @@ class RunView:
         if progress is None:
             return
         yield cut(title_of(progress), width, plain, "bold")
-        phase, left = phase_of(progress), left_of(self._course)
+        phase, left = self._course.phase, self._course.left
         room = min(_WIDEST_BAR, width - len(phase) - len(left) - 2 * len(GAP))
         parts = [phase, bar(progress.share, room, plain) if room >= _NARROWEST_GRAPH else "", left]
         yield cut(GAP.join(filter(None, parts)), width, plain)
-        rows = 2 if console.size.height >= _TALL else 1
-        for measured in measured_in(self._course):
-            if not measured.text:
-                continue
-            room = min(_WIDEST_GRAPH, width - _LABEL - len(GAP) - len(measured.text) - len(GAP))
-            graph = curve(measured.values, room, rows, plain, measured.from_zero) if room >= _NARROWEST_GRAPH else [""]
-            for row in graph[:-1]:
-                yield cut(f"{'':{_LABEL}}{GAP}{row}", width, plain, "cyan")
-            label = f"{measured.name:{_LABEL}}"
-            yield cut(f"{label}{GAP}{graph[-1]}{GAP if graph[-1] else ''}{measured.text}", width, plain, "cyan")
+        for each in self._course.measured():
+            room = min(_WIDEST_GRAPH, width - _LABEL - len(each.text) - 2 * len(GAP))
+            graph = curve(each.values, room, plain, each.from_zero) if room >= _NARROWEST_GRAPH else ""
+            yield cut(GAP.join(filter(None, [f"{each.name:{_LABEL}}", graph, each.text])), width, plain, "cyan")
 
 
 def attend_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: ProgressPipe) -> int:

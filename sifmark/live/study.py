@@ -1,27 +1,23 @@
-"""The runs of a study side by side: a row or two for each that is in progress, below how far the whole study is."""
+"""The runs of a study side by side: two lines for each that is in progress, below how far the whole study is."""
 
 from collections.abc import Iterator, Mapping, Set
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
 
 from sifmark.core.console import printable
 from sifmark.engines.progress import ProgressPipe, new_pipe, progress_folder
-from sifmark.live.course import Course
+from sifmark.live.course import GAP, Course, cut, fitting
 from sifmark.live.drawing import Drawing
 from sifmark.live.graphs import bar, curve
-from sifmark.live.texts import GAP, cut, fitting, left_of, measured_in, padded, phase_of
 from sifmark.studies.study import PlannedRun
 
-_WIDE = 110  # columns from which a run has one row
-_GRAPHS = 70  # columns from which two lines have graphs
-_LABEL = 0.4  # of the width, at most, for the name of a run in its only row
-_PHASE, _LEFT, _AMOUNT = 24, 10, 16  # columns of a row
+_WIDE = 130  # columns from which quantities have their names
+_GRAPHS = 70  # columns from which they have graphs
 _BAR = 20  # columns
 _CURVE = 12
-_REST = 3  # lines of a terminal that are left to others
+_REST = 4  # lines of a terminal that are left to others
 
 
 class StudyView:
@@ -67,10 +63,11 @@ class StudyView:
         """Yield the lines, as rich calls this for each frame: the terminal may have changed since the last."""
         width, plain = options.max_width - 1, options.ascii_only
         yield cut(fitting((self._headline, bar(self._share(), _BAR, plain)), width), width, plain, "bold")
-        lines = list(self._rows(width, plain) if width >= _WIDE else self._pairs(width, plain))
-        most = max(1, console.size.height - _REST)
-        yield from lines[:most]
-        if len(lines) > most:
+        most = max(1, (console.size.height - _REST) // 2)  # runs
+        for key, label in list(self._labels.items())[:most]:
+            yield cut(label, width, plain)
+            yield cut(GAP + fitting(list(self._words(key, width, plain)), width - len(GAP)), width, plain, "cyan")
+        if len(self._labels) > most:
             yield cut("this terminal is too low for the others", width, plain, "dim")
 
     def _share(self) -> float:
@@ -78,40 +75,15 @@ class StudyView:
         begun = sum(course.latest.share for course in self._courses.values() if course.latest)
         return (self._done + begun) / self._total if self._total else 0.0
 
-    def _rows(self, width: int, plain: bool) -> Iterator[Text]:
-        """Yield the runs as a table: what is most important is on the left, and the right may be cut off."""
-        column = min(max(map(len, self._labels.values()), default=0), int(_LABEL * width))
-        head = [" " * column, f"{'':{_PHASE}}", f"{'':{_LEFT}}"]
-        names = ("throughput", "loss", "power", "memory")
-        yield cut(GAP.join([*head, *(f"{name:{_CURVE + 1 + _AMOUNT}}" for name in names)]), width, plain, "dim")
-        for key, label in self._labels.items():
-            course = self._courses.get(key, Course())
-            cells = [
-                padded(label, column, plain),
-                padded(self._phase(key), _PHASE, plain),
-                f"{left_of(course):>{_LEFT}}",
-            ]
-            for measured in measured_in(course):
-                (graph,) = curve(measured.values, _CURVE, 1, plain, measured.from_zero)
-                cells.append(f"{graph:{_CURVE}} {measured.text:{_AMOUNT}}")
-            yield cut(GAP.join(cells), width, plain)
-
-    def _pairs(self, width: int, plain: bool) -> Iterator[Text]:
-        """Yield the runs with two lines each, of which the second has as much as fits."""
-        for key, label in self._labels.items():
-            course = self._courses.get(key, Course())
-            words = [self._phase(key), left_of(course)]
-            for measured in measured_in(course):
-                graph = curve(measured.values, _CURVE, 1, plain, measured.from_zero) if width >= _GRAPHS else [""]
-                words.append(f"{graph[0]} {measured.text}".strip() if measured.text else "")
-            yield cut(label, width, plain)
-            yield cut(GAP + fitting(words, width - len(GAP)), width, plain, "cyan")
-
-    def _phase(self, key: str) -> str:
+    def _words(self, key: str, width: int, plain: bool) -> Iterator[str]:
+        """Yield what a run does and measures, the most important first: as much as fits is drawn."""
         course = self._courses.get(key)
-        if course is None:
-            return "running"  # without a pipe
-        return phase_of(course.latest) if course.latest else "starting"
+        yield course.phase if course else "running"  # without a pipe
+        if course:
+            yield course.left
+            for each in course.measured():
+                graph = curve(each.values, _CURVE, plain, each.from_zero) if width >= _GRAPHS else ""
+                yield " ".join(filter(None, [each.name if width >= _WIDE else "", graph, each.text]))
 
 
 @contextmanager

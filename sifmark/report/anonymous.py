@@ -53,6 +53,10 @@ class Anonymiser:
         """Return what stands for the text at a dotted path of results, such as the name of a baseline."""
         return self._text(path, text)
 
+    def text(self, _: str) -> str:
+        """Return what stands for a text that is in no result, such as an error."""
+        return WITHHELD
+
     def label(self, kind: str, name: str) -> str:
         """Return the label of a name."""
         if (kind, name) not in self._labels:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from sifmark.core.errors import unknown_name
 from sifmark.report.anonymous import Anonymiser
 from sifmark.report.results import ACCELERATOR, SITE, Document, ReportResult, ReportResults
-from sifmark.results.comparison.collection import ResultCollection, load_observations
+from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.documents import MetricValue
@@ -40,7 +40,7 @@ def load_report_results(
     collection = load_observations(sorted(set(paths)), query, "", trusted_keys, keep, replaced)
     collection.require_names(query)
     if not by:
-        by = _naming_field(collection)
+        by = naming_field(collection.observations)
         baseline = anonymiser.value(by, baseline) if anonymiser and baseline else baseline
     _require_system(baseline, by, collection.observations)
     members = (ReportResult(each, documents[each.id]) for each in collection.observations)
@@ -64,8 +64,9 @@ def references_at(
     return tuple(load_observations((), query, path, trusted_keys, None, replaced).observations)
 
 
-def _naming_field(collection: ResultCollection) -> str:
-    sites = [each.fields.get(SITE) for each in collection.observations]
+def naming_field(observations: Iterable[Observation]) -> str:
+    """Return the field that names systems: `site` where every result has one, else the name of the device."""
+    sites = [each.fields.get(SITE) for each in observations]
     return SITE if sites and None not in sites else ACCELERATOR
 
 

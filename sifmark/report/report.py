@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from sifmark.core.errors import SifmarkError
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.draw import overall_charts
-from sifmark.report.content.answers import AnsweredQuestion, answered_questions
 from sifmark.report.content.appendix import AppendixEntry, appendix_of
-from sifmark.report.content.citations import Citation, citations_of
+from sifmark.report.content.citations import Work, works_of
 from sifmark.report.content.methods import methods_of
-from sifmark.report.content.notices import Notice, notices_of
-from sifmark.report.content.provenance import Provenance, provenance_of
+from sifmark.report.content.overview import Notice, Provenance, Summary, notices_of, provenance_of, summary_of
 from sifmark.report.content.sections import ReportSection, sections_of
-from sifmark.report.content.summary import Summary, summary_of
 from sifmark.report.content.systems import SystemTable, system_table
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.results import ReportResults
@@ -38,14 +35,13 @@ class Report:
     provenance: Provenance
     notices: tuple[Notice, ...]  # why not to publish it
     charts: tuple[Chart, ...]  # of all results together; sections have their own
-    questions: tuple[AnsweredQuestion, ...]
     summary: Summary
     sections: tuple[ReportSection, ...]
     systems: SystemTable
     left_out: tuple[LeftOut, ...]
     refused: tuple[LeftOut, ...]  # what `compare` refuses: `file` is an example
     methods: tuple[str, ...]  # paragraphs
-    citations: tuple[Citation, ...]
+    citations: tuple[Work, ...]
     appendix: tuple[AppendixEntry, ...]
 
     @property
@@ -67,14 +63,13 @@ def make_report(results: ReportResults, study: Study | None = None, title: str =
         provenance=provenance_of(results, study),
         notices=notices_of(results),
         charts=(*overall_charts(results), *(output_charts(results, study) if study else ())),
-        questions=answered_questions(results, study.questions if study else ()),
         summary=summary_of(results),
         sections=sections_of(results),
         systems=system_table(results, study),
         left_out=tuple(_left_out(results)),
         refused=tuple(_refused(results)),
         methods=methods_of(results, study),
-        citations=citations_of(results, study),
+        citations=works_of(results, study),
         appendix=appendix_of(results),
     )
 

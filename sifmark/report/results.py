@@ -20,13 +20,14 @@ from sifmark.results.comparison.scaling import THROUGHPUT
 
 SITE, ACCELERATOR = "site", "accelerator.name"
 OURS = "results"  # the side of a report's own results; that of a reference is the other
+MICROBENCHMARK = "microbenchmark"  # a task whose batch size says nothing
 UNKNOWN = "unknown"  # the name of a system that results do not name
 
 Document = dict[str, Any]
 
 
 class SectionKey(NamedTuple):
-    """What the results of a section of a report have in common, whatever became of them."""
+    """What the results of a section of a report have in common, failed runs included."""
 
     identity: str
     task: str
@@ -103,7 +104,7 @@ class Failure:
 
     @property
     def state(self) -> str:
-        """What became of the run: `out_of_memory` ..."""
+        """The run's state: `out_of_memory` ..."""
         return str(self.result.document["status"]["state"])
 
 
@@ -181,7 +182,7 @@ class Section:
 
     @property
     def members(self) -> list[ReportResult]:
-        """All results of this section, whatever became of them."""
+        """All results of this section, failed runs included."""
         return list(self.results.by_section.get(self.key, ()))
 
 

@@ -1,24 +1,96 @@
-"""Writing a report into a folder of its own: each file complete, and the page last.
+"""Folders of reports and sites, and writing a report: each file complete, and the page last.
 
-A report that is written again replaces its files one by one, and removes those that it no longer has. What else lies
-in the folder stays.
+A folder's marker names the files in it that are ours: those of others are neither replaced nor removed. A report that
+is written again replaces its files one by one, and removes those that it no longer has.
 """
 
-from collections.abc import Iterator
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from sifmark.core.files import scratch_dir
+import orjson
+
+from sifmark.core.errors import UsageError
+from sifmark.core.files import read_bounded, scratch_dir, write_json
 from sifmark.core.locks import exclusive_lock
-from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.render import paper_files
 from sifmark.report.files.files import file_names, report_files
-from sifmark.report.owned_folder import OwnedFolder
-from sifmark.report.page.page import render_page
+from sifmark.report.page import render_page
 from sifmark.report.report import Report
 from sifmark.results.load import REPORT_MARKER
 
+_FORMAT = 1
+_LARGEST_MARKER = 64 << 20  # bytes
+# Names that files of ours have: nothing hidden, and nothing that leads out of the folder.
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*(/[a-z0-9][a-z0-9._-]*)*", re.IGNORECASE)
 PAGE = "index.html"
 PLOTS = "plots"
+
+
+def is_safe(name: str) -> bool:
+    """Return whether a name may be that of a file of ours: nothing hidden, and nothing that leads elsewhere."""
+    return _NAME.fullmatch(name) is not None
+
+
+class OwnedFolder:
+    """A folder of ours. What it is of, such as a report, its marker shows."""
+
+    def __init__(self, path: Path, marker: str, of: str) -> None:
+        self.path, self.marker, self.of = path, path / marker, of
+
+    def require_ours(self) -> None:
+        """Raise UsageError if the folder has files, and none of them says that they are ours."""
+        if self.path.exists() and not self.path.is_dir():
+            raise UsageError(f"{self.path} is no folder", "name another one: --output FOLDER", code="folder-not-empty")
+        if self.path.is_dir() and any(self.path.iterdir()) and not self.marker.is_file():
+            cause = f"{self.path} has files that are not those of {self.of}"
+            raise UsageError(cause, "name another folder, or an empty one: --output FOLDER", code="folder-not-empty")
+
+    def former_files(self) -> set[str]:
+        """Return the names of the files that were written earlier; none of a marker that cannot be read."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            names = orjson.loads(read_bounded(self.marker, _LARGEST_MARKER))["files"]
+            return {name for name in names if isinstance(name, str) and is_safe(name)}
+        return set()
+
+    def mark(self, names: Iterable[str]) -> None:
+        """Say that the files of these names are ours."""
+        write_json(self.marker, {"format": _FORMAT, "files": sorted(names)})
+
+    def write(self, name: str, content: bytes | Path, scratch: Path) -> None:
+        """Write a file, or copy it, beside in `scratch` and rename it.
+
+        Raises UsageError for a name that is not safe, or that leads through a link.
+        """
+        target = self.path / name
+        if not is_safe(name) or self.is_linked(name):
+            cause = f"{target} would be written through a link, or outside of {self.of}"
+            raise UsageError(cause, "name another folder: --output FOLDER", code="folder-not-empty")
+        draft = scratch / "draft"
+        if isinstance(content, Path):
+            shutil.copyfile(content, draft, follow_symlinks=False)
+        else:
+            draft.write_bytes(content)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft.replace(target)
+
+    def remove(self, name: str) -> bool:
+        """Remove a file of ours, and its folders if nothing is left in them. Return whether it was there."""
+        target = self.path / name
+        if self.is_linked(name) or not os.path.lexists(target) or (target.is_dir() and not target.is_symlink()):
+            return False
+        target.unlink()
+        for parent in list(Path(name).parents)[:-1]:
+            with suppress(OSError):  # others have files there
+                (self.path / parent).rmdir()
+        return True
+
+    def is_linked(self, name: str) -> bool:
+        """Return whether a folder between this one and one of its files is a link."""
+        return any((self.path / parent).is_symlink() for parent in list(Path(name).parents)[:-1])
 
 
 def folder_of_report(path: Path) -> OwnedFolder:
@@ -51,10 +123,6 @@ def write_report(report: Report, path: Path) -> Iterator[str]:
 
 def _contents(report: Report) -> Iterator[tuple[str, bytes]]:
     yield from ((name, text.encode()) for name, text in report_files(report).items())
-    for chart in report.all_charts:
-        yield from _plots(chart)
+    pictures = [chart for chart in report.all_charts if not chart.is_table]
+    yield from ((f"{PLOTS}/{name}", content) for chart in pictures for name, content in paper_files(chart).items())
     yield PAGE, render_page(report, file_names()).encode()
-
-
-def _plots(chart: Chart) -> Iterator[tuple[str, bytes]]:
-    yield from ((f"{PLOTS}/{name}", content) for name, content in paper_files(chart).items())

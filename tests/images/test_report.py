@@ -14,7 +14,7 @@ from unit.report import samples
 from sifmark.commands.command_line import main
 from sifmark.core import paths
 from sifmark.report.load import load_report_results
-from sifmark.report.page.page import render_page
+from sifmark.report.page import render_page
 from sifmark.report.report import make_report
 
 pytestmark = pytest.mark.skipif(not shutil.which("chromium"), reason="no Chromium here: ci/setup/chromium")

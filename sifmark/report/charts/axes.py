@@ -39,10 +39,11 @@ def quantity(name: str, unit: str, values: Iterable[float], ends: Iterable[float
 def from_zero(name: str, unit: str, values: Iterable[float], ends: Iterable[float | None] = ()) -> Axis:
     """Return an axis for a quantity that begins at zero, as bars need it, unless values are negative."""
     numbers = [value for value in values if math.isfinite(value)]
-    largest, smallest = max(numbers, default=1.0), min(numbers, default=0.0)
-    highest = min(max([largest, *(end for end in ends if end is not None)]), largest * _LONGEST_INTERVAL)
-    scale = {"domain": [min(0.0, smallest), highest * _ROOM or 1.0], "nice": False, "zero": True}
-    return measured(name, unit, largest) | {"scale": scale}
+    smallest, largest = min([0.0, *numbers]), max([0.0, *numbers])
+    highest = min(max([largest, *(end for end in ends if end is not None)]), largest * _LONGEST_INTERVAL) * _ROOM
+    top = 1.0 if smallest == highest == 0 else highest  # of negative values alone, the axis ends at zero
+    scale = {"domain": [smallest * _ROOM, top], "nice": False, "zero": True}
+    return measured(name, unit, max(largest, -smallest) or 1.0) | {"scale": scale}
 
 
 def logarithmic(name: str, unit: str, values: Iterable[float], ends: Iterable[float | None] = ()) -> Axis:

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 from sifmark.core.console import printable
 from sifmark.report.charts import theme
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.pdf import in_order
 
 COLUMN, PAGE = 85.0, 178.0  # millimetres: widths of figures in journals
 DOTS = 300  # per inch, of bitmaps
@@ -65,7 +64,7 @@ def paper_files(chart: Chart) -> dict[str, bytes]:
     return {
         f"{chart.name}.svg": _in_point_units(root),
         f"{chart.name}.png": vl_convert.svg_to_png(in_points, ppi=DOTS),
-        f"{chart.name}.pdf": in_order(vl_convert.svg_to_pdf(in_points)),
+        f"{chart.name}.pdf": vl_convert.svg_to_pdf(in_points),
     }
 
 
@@ -104,10 +103,11 @@ def _drawing(chart: Chart) -> ElementTree.Element:
     import vl_convert  # an extra, and slow to load
 
     ElementTree.register_namespace("", _SVG)
+    if chart.is_table:
+        raise ValueError(f"{chart.name} is a table without a picture")
     spec = {**_clean(dict(chart.spec)), **_reservation(chart), "config": theme.config()}
     svg = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
     root = ElementTree.fromstring(svg)  # noqa: S314 - Vega wrote it, and has escaped every text
-    _prune(root)
     ids = {
         element.attrib["id"]: f"{chart.name}-{number}"
         for number, element in enumerate(element for element in root.iter() if "id" in element.attrib)
@@ -122,17 +122,6 @@ def _reservation(chart: Chart) -> dict[str, Any]:
     """Return the lines below a chart whose results are not for publication."""
     lines = textwrap.wrap(_clean(chart.reservation), _LINE)
     return {"title": {"text": lines}} if lines else {}
-
-
-def _prune(parent: ElementTree.Element) -> None:
-    """Remove what shows nothing: Vega draws an empty background and foreground for each group."""
-    for child in list(parent):
-        _prune(child)
-        nothing = child.get("display") == "none" or (
-            child.get("class") == "background" and not {"fill", "stroke"} & child.attrib.keys()
-        )
-        if nothing or (child.tag == f"{{{_SVG}}}g" and not len(child)):
-            parent.remove(child)
 
 
 def _tidy(element: ElementTree.Element, ids: dict[str, str]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sifmark.report.charts.marks import Curve, Datum, Failed, Printed
-from sifmark.report.charts.theme import ANYBODY, Style, style_of
+from sifmark.report.charts.glyphs import Curve, Datum, Failed, Printed
+from sifmark.report.charts.theme import NEUTRAL, Style, style_of
 from sifmark.report.charts.words import describe, describe_failure, describe_published, distinct, short
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResults, Section
 from sifmark.results.catalogue import column_of
@@ -179,7 +179,7 @@ def printed_figures(marks: Iterable[PublishedMark], place: Place) -> tuple[list[
             continue
         words = describe_published(mark, place.text(mark.conditions))
         if mark.low is None or mark.high is None:
-            failed.append(Failed(x, ANYBODY, words, mark.url))
+            failed.append(Failed(x, NEUTRAL, words, mark.url))
         else:
             others = sorted(
                 (name, str(value)) for name, value in mark.conditions.items() if not _goes_with(name, place)

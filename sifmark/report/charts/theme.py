@@ -63,7 +63,7 @@ FAILED_SHAPE, PUBLISHED_SHAPE = "triangle-down", "diamond"
 DASHES = ((1, 0), (6, 3), (2, 2), (9, 3, 2, 3), (12, 3), (4, 2), (9, 3, 2, 3, 2, 3), (1, 3))
 
 
-ANYBODY = Style(MUTED, SHAPES[0], DASHES[0])  # of what is not ours
+NEUTRAL = Style(MUTED, SHAPES[0], DASHES[0])  # of published runs
 
 
 def style_of(system: int, line: int | None = None) -> Style:

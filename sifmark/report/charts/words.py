@@ -35,7 +35,7 @@ def _workload(section: Section) -> list[str]:
 
 
 def short(name: str, longest: int = LONGEST_NAME) -> str:
-    """Return a name of anybody's as a label: one that is too long loses its middle."""
+    """Return an untrusted name as a label: one that is too long loses its middle."""
     half = longest // 2
     name = name.strip() or "unnamed"
     return name if len(name) <= longest else f"{name[:half]}…{name[-half + 1 :]}"
@@ -73,7 +73,7 @@ def describe(point: Point, label: str, place: str) -> str:
 
 
 def describe_failure(failure: Failure, place: str) -> str:
-    """Return what became of a run."""
+    """Return the state of a run in words."""
     return f"{short(failure.system)}, {place}: {failure_text(failure)}"
 
 
@@ -105,16 +105,18 @@ def remarks(results: Iterable[ReportResult]) -> list[str]:
 
 def caption(title: str, points: Sequence[Point], failures: Sequence[Failure] = (), *more: str) -> str:
     """Return a caption: what is shown, what the marks mean, and what keeps the results from publication."""
-    return " ".join([f"{title}.", *_of_means(points), *_of_failures(failures), *more, *of_remarks(points)])
+    return " ".join(
+        [f"{title}.", *_caption_means(points), *_caption_failures(failures), *more, *caption_reservations(points)]
+    )
 
 
-def sources(marks: Sequence[PublishedMark]) -> list[str]:
+def caption_sources(marks: Sequence[PublishedMark]) -> list[str]:
     """Return the sentence of a caption that names the sources of hollow diamonds."""
     names = dict.fromkeys(f"{mark.source} ({short(mark.device)})" for mark in marks)
     return [f"Hollow diamonds are published figures: {'; '.join(names)}."] if names else []
 
 
-def of_absent(failures: Sequence[Failure]) -> Iterator[str]:
+def caption_missing(failures: Sequence[Failure]) -> Iterator[str]:
     """Yield the sentence of a caption that counts the failures that have no place in a chart."""
     counts = Counter(map(failure_text, failures))
     if counts:
@@ -122,13 +124,13 @@ def of_absent(failures: Sequence[Failure]) -> Iterator[str]:
         yield f"Runs that are no measurement have no place here: {states}."
 
 
-def of_rest(every: int, shown: int) -> Iterator[str]:
+def caption_more_lines(every: int, shown: int) -> Iterator[str]:
     """Yield the sentence of a caption that says what only the table has."""
     if every > shown:
         yield f"The table has {every - shown} lines more, which are not drawn."
 
 
-def _of_means(points: Sequence[Point]) -> Iterator[str]:
+def _caption_means(points: Sequence[Point]) -> Iterator[str]:
     counts = {point.mean.count for point in points}
     if counts == {1}:
         yield "Each mark is a single run."
@@ -140,14 +142,14 @@ def _of_means(points: Sequence[Point]) -> Iterator[str]:
         yield f"Thin rules are {CONFIDENCE:.0%} confidence intervals."
 
 
-def _of_failures(failures: Sequence[Failure]) -> Iterator[str]:
+def _caption_failures(failures: Sequence[Failure]) -> Iterator[str]:
     counts = Counter(map(failure_text, failures))
     if counts:
         states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
         yield f"Hollow triangles are runs that are no measurement: {states}."
 
 
-def of_remarks(points: Sequence[Point | OverPublished]) -> Iterator[str]:
+def caption_reservations(points: Sequence[Point | OverPublished]) -> Iterator[str]:
     """Yield the sentence of a caption that says what keeps results from publication."""
     counts = Counter(mark for point in points for mark in point.marks)
     if counts:
@@ -157,7 +159,7 @@ def of_remarks(points: Sequence[Point | OverPublished]) -> Iterator[str]:
         yield f"{RESERVATION} {', '.join(f'{mark.name} ({share})' for mark, share in shares.items())}."
 
 
-def scopes(points: Iterable[Point]) -> list[str]:
+def caption_scopes(points: Iterable[Point]) -> list[str]:
     """Return the sentence of a caption that says what the meters measured."""
     parts = sorted({str(scope) for point in points if (scope := point.fields.get(SCOPE)) is not None})
     return [f"Energy is that of the {' and the '.join(parts)}."] if parts else []

@@ -5,14 +5,11 @@ It has no numbers: those of a single run are not what `compare` prints.
 
 import shlex
 from dataclasses import dataclass
-from typing import Any
 
 from sifmark.report.content.tables import configuration_of
 from sifmark.report.marks import FEW_REPEATS, Mark, marks_of
-from sifmark.report.results import ReportResult, ReportResults
+from sifmark.report.results import Document, ReportResult, ReportResults
 from sifmark.results.summary import summary_row
-
-Document = dict[str, Any]
 
 
 @dataclass(frozen=True)

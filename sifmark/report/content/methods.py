@@ -1,20 +1,16 @@
 """How the results of a report were measured, as paragraphs for a paper: only what results say, and what they do not."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
-from sifmark.report.content.provenance import Provenance, provenance_of
-from sifmark.report.content.systems import FACTS
-from sifmark.report.results import ReportResult, ReportResults
+from sifmark.report.content.overview import Provenance, provenance_of
+from sifmark.report.content.systems import FACTS, MOST_VALUES, Read, documents_by_system, values_of
+from sifmark.report.results import Document, ReportResult, ReportResults
 from sifmark.results.comparison.intervals import CONFIDENCE, FEWEST_REPEATS
 from sifmark.results.documents import value_at
 from sifmark.results.numbers import format_number
 from sifmark.results.summary import precision_text
 from sifmark.studies.study import Study
 
-Document = dict[str, Any]
-Read = Callable[[Document], str | None]
-MOST_VALUES = 6  # of one fact
 MOST_REASONS = 2
 UNKNOWN = "not recorded"
 
@@ -26,7 +22,7 @@ def methods_of(results: ReportResults, study: Study | None = None) -> tuple[str,
 
 def _paragraphs(results: ReportResults, facts: Provenance) -> Iterator[str]:
     yield _overview(facts)
-    by_system = _by_system(results)
+    by_system = documents_by_system(results)
     yield from (f"{names}. {text}" for names, text in _alike(by_system, _system).items())
     if differing := _differences(by_system):
         yield f"The systems differ in {differing}."
@@ -66,13 +62,6 @@ def _overview(facts: Provenance) -> str:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
-
-
-def _by_system(results: ReportResults) -> dict[str, list[Document]]:
-    documents: dict[str, list[Document]] = {name: [] for name in results.systems}
-    for each in results.members:
-        documents[results.system(each.observation.fields)].append(each.document)
-    return documents
 
 
 # What is said of a system, in this order, by its name in a sentence.
@@ -121,25 +110,18 @@ def _system(documents: Sequence[Document]) -> Iterator[str]:
         if part == "Image" and all(document["provenance"]["image"] is None for document in documents):
             yield "Image: none, run outside of one."
             continue
-        values = {name: _values(documents, read) for name, read in facts.items()}
+        values = {name: values_of(documents, read) for name, read in facts.items()}
         known_facts = [f"{name} {value}" for name, value in values.items() if value]
         missing = [name for name, value in values.items() if not value]
         listed = [*known_facts, *([f"{UNKNOWN}: {', '.join(missing)}"] if missing else [])]
         yield f"{part}: {'; '.join(listed)}."
 
 
-def _values(documents: Iterable[Document], read: Read) -> str:
-    """Return the values of a fact, each once; empty if no result has it."""
-    values = sorted({value for document in documents if (value := read(document))})
-    more = len(values) - MOST_VALUES
-    return ", ".join(values[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
-
-
 def _differences(by_system: dict[str, list[Document]]) -> str:
     """Return the facts in which systems differ."""
     facts = {name: read for part in _PARTS.values() for name, read in part.items()}
     of_systems = list(by_system.values())
-    names = [name for name, read in facts.items() if len({_values(each, read) for each in of_systems}) > 1]
+    names = [name for name, read in facts.items() if len({values_of(each, read) for each in of_systems}) > 1]
     return ", ".join(names)
 
 

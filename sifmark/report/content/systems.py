@@ -1,15 +1,14 @@
 """The systems of a report: what each is made of, as its results say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
-from sifmark.report.results import ReportResults
+from sifmark.report.results import Document, ReportResults
 from sifmark.results.documents import value_at
 from sifmark.results.numbers import format_number
 from sifmark.studies.study import Study
 
-Document = dict[str, Any]
+Read = Callable[[Document], str | None]
 MOST_VALUES = 6  # of one fact, such as host names
 
 
@@ -23,23 +22,29 @@ class SystemTable:
 
 def system_table(results: ReportResults, study: Study | None = None) -> SystemTable:
     """Return what is known of the systems; a fact that neither a result nor the study has is left out."""
-    by_system: dict[str, list[Document]] = {name: [] for name in results.systems}
-    for each in results.members:
-        by_system[results.system(each.observation.fields)].append(each.document)
-    rows = ((name, tuple(_values(documents, read) for documents in by_system.values())) for name, read in FACTS.items())
+    by_system = documents_by_system(results).values()
+    rows = ((name, tuple(values_of(documents, read) or "-" for documents in by_system)) for name, read in FACTS.items())
     titles = {system.name: system.title for system in study.systems} if study else {}
     named = ("in the study", tuple(titles.get(name) or "-" for name in results.systems))
     return SystemTable(results.systems, tuple(row for row in (named, *rows) if any(value != "-" for value in row[1])))
 
 
-def _values(documents: list[Document], read: Callable[[Document], str | None]) -> str:
-    """Return the values of a fact in some results, each once."""
+def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:
+    """Return the documents of each system."""
+    by_system: dict[str, list[Document]] = {name: [] for name in results.systems}
+    for each in results.members:
+        by_system[results.system(each.observation.fields)].append(each.document)
+    return by_system
+
+
+def values_of(documents: Iterable[Document], read: Read) -> str:
+    """Return the values of a fact in some results, each once; empty if none has it."""
     values = sorted({value for document in documents if (value := read(document))})
     more = len(values) - MOST_VALUES
-    return ", ".join(values[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "") or "-"
+    return ", ".join(values[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _at(path: str, unit: str = "") -> Callable[[Document], str | None]:
+def _at(path: str, unit: str = "") -> Read:
     def read(document: Document) -> str | None:
         value = value_at(document, path)
         if value is None:
@@ -50,7 +55,7 @@ def _at(path: str, unit: str = "") -> Callable[[Document], str | None]:
     return read
 
 
-def _memory(path: str) -> Callable[[Document], str | None]:
+def _memory(path: str) -> Read:
     def read(document: Document) -> str | None:
         value = value_at(document, path)
         return None if value is None else f"{format_number(value / 1024)} GiB"
@@ -90,7 +95,7 @@ def _meter(document: Document) -> str | None:
     return f"{power['source']} ({power['scope']})" if "source" in power else None
 
 
-FACTS: dict[str, Callable[[Document], str | None]] = {
+FACTS: dict[str, Read] = {
     "site": _at("site"),
     "accelerator": _at("accelerator.name"),
     "devices": _devices,

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from sifmark.report.marks import MARKS, Mark
-from sifmark.report.results import Point, ReportResults, Section
+from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
@@ -19,7 +19,6 @@ from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_t
 from sifmark.results.numbers import format_interval
 
 MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows
-MICROBENCHMARK = "microbenchmark"  # a task whose batch size says nothing
 PRECISION, CONCURRENCY = "configuration.precision", "configuration.concurrency"
 # The fields that readers look for first, in the order of columns.
 _FIRST = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)

@@ -1,15 +1,16 @@
-"""What was checked of each result of a report, and how it came out."""
+"""What was checked of each result of a report, and from each result to its image, base, commit and command."""
 
+import json
 from collections.abc import Iterator
-from typing import Any
 
 from sifmark.core.console import align_columns, printable
 from sifmark.report.content.appendix import AppendixEntry
 from sifmark.report.report import Report
+from sifmark.report.results import Document
 from sifmark.results.numbers import format_number
 from sifmark.results.warnings import warnings_of
 
-Document = dict[str, Any]
+NOTE = "what results say; `sifmark results.trace FILE --image IMAGE` compares it with the image"
 _INTRODUCTION = """\
 Checks of the results of this report.
 
@@ -98,3 +99,50 @@ def _signer(document: Document) -> str:
         return "no image"
     file = image["file"]
     return str(file["signer"] or f"nobody: {file['reason']}")
+
+
+def traces(report: Report) -> str:
+    """Return the traces of all results as JSON."""
+    document = {"note": NOTE, "results": [_trace(entry) for entry in report.appendix]}
+    return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
+
+
+def _trace(entry: AppendixEntry) -> Document:
+    document = entry.result.document
+    image = document["provenance"]["image"]
+    return {
+        "file": entry.file,
+        "id": document["id"],
+        "schema_version": document["schema_version"],
+        "system": entry.system,
+        "workload": {name: document["workload"][name] for name in ("name", "identity", "task")},
+        "state": entry.state,
+        "started": document["started"],
+        "correctness": document["numerics"]["state"],
+        "image": _image_record(image) if image else None,
+        "software": document["provenance"]["software"],
+        "stand_in": document["provenance"]["stand_in"],
+        "simulated": document["provenance"]["simulated"],
+        "marks": [mark.name for mark in entry.marks],
+        "command": entry.command,
+        "trace": entry.trace,
+        **({"reason": document["provenance"]["reason"]} if image is None else {}),
+    }
+
+
+def _image_record(image: Document) -> Document:
+    file = image["file"]
+    return {
+        "recipe": image["recipe"],
+        "image_id": file["identity"],
+        "digest": file["digest"],
+        "seen_by": file["seen_by"],
+        "signed_by": file["signer"],
+        "build_key": image["build_key"],
+        "lock": image["lock"],
+        "base": image["base"],
+        "commit": image["revision"],
+        "platform": image["platform"],
+        "version": image["version"],
+        **({"reason": file["reason"]} if "reason" in file else {}),
+    }

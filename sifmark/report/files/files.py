@@ -2,13 +2,11 @@
 
 from collections.abc import Callable
 
-from sifmark.report.files.checks import checks
-from sifmark.report.files.citations import bibliography, citations_text
-from sifmark.report.files.latex import latex_table
+from sifmark.report.files.checks import checks, traces
+from sifmark.report.files.latex import bibliography, latex_table
 from sifmark.report.files.rows import runs_csv, summary_csv
-from sifmark.report.files.tables import FileTable, markdown_table, tables_of
-from sifmark.report.files.text import methods_text, report_text
-from sifmark.report.files.traces import traces
+from sifmark.report.files.tables import FileTable, csv_table, markdown_table, tables_of
+from sifmark.report.files.text import citations_text, methods_text, report_text
 from sifmark.report.report import Report
 
 # In the order in which a page lists them.
@@ -20,9 +18,9 @@ _FILES: dict[str, Callable[[Report], str]] = {
     "checks.txt": checks,
     "trace.json": traces,
     "citations.md": citations_text,
-    "references.bib": bibliography,
+    "references.bib": lambda report: bibliography(report.citations),
 }
-_TABLES: dict[str, Callable[[FileTable], str]] = {"tex": latex_table, "md": markdown_table}
+_TABLES: dict[str, Callable[[FileTable], str]] = {"tex": latex_table, "md": markdown_table, "csv": csv_table}
 
 
 def report_files(report: Report) -> dict[str, str]:

@@ -1,13 +1,14 @@
-"""Tables for papers: booktabs, and columns of numbers by siunitx. No text of anybody is a command of LaTeX.
+"""Tables and citations for papers: booktabs, and numbers by siunitx. No foreign text is a command of LaTeX.
 
 What pdfLaTeX has no glyph for is written as its code point, such as `U+4E2D`.
 """
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sifmark.core.console import printable
+from sifmark.report.content.citations import Work
 from sifmark.report.files.tables import Cell, Column, FileTable, Kind
 
 PREAMBLE = (
@@ -41,17 +42,38 @@ _LAST = "\u017e"
 # What every encoding of pdfLaTeX can write: letters with these accents, and these.
 _ACCENTS = frozenset("\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0327")
 _LETTERS = frozenset("\u00df\u00e6\u0153\u00f8\u00c6\u0152\u00d8\u0142\u0141\u00a1\u00bf\u00a7\u00a9\u00a3")
+_ADDRESS = re.compile(r"https?://[A-Za-z0-9./:?&=+~@,;()_-]+")
 _WRITTEN = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
 def latex_text(text: str) -> str:
-    """Return a text of anybody for the body of a LaTeX document."""
+    """Return untrusted text escaped for the body of a LaTeX document."""
     return "".join(map(_character, printable(text)))
 
 
 def latex_table(table: FileTable) -> str:
     """Return a table as a float with caption and label."""
     return "\n".join(_lines(table)) + "\n"
+
+
+def bibliography(works: Iterable[Work]) -> str:
+    """Return works as BibTeX."""
+    return "\n".join(map(_entry, works))
+
+
+def _entry(work: Work) -> str:
+    """Return an entry that every style of BibTeX has."""
+    names = re.split(r",\s*|\s+and\s+", work.authors.replace(" et al.", ", others"))
+    fields = {
+        "title": f"{{{latex_text(work.title)}}}",
+        "author": " and ".join(f"{{{latex_text(name)}}}" if name != "others" else name for name in names if name),
+        "howpublished": latex_text(work.venue),
+        "year": str(work.year or ""),
+        "note": latex_text(f"Version {work.version}") if work.version else "",
+        "url": work.url if _ADDRESS.fullmatch(work.url) else "",
+    }
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
+    return "\n".join([f"@misc{{{work.key},", *lines, "}"]) + "\n"
 
 
 def _character(character: str) -> str:

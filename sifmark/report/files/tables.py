@@ -1,13 +1,17 @@
 """The tables of a report as they are in files: cells of text, with marks, whatever writes them."""
 
+import csv
+import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from sifmark.core.console import markdown_lines
+from sifmark.core.spreadsheets import spreadsheet_text
+from sifmark.report.charts.chart import Chart
+from sifmark.report.content.overview import Best, Summary
 from sifmark.report.content.sections import ReportSection
-from sifmark.report.content.summary import Best, Summary
 from sifmark.report.content.systems import SystemTable
 from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, Scale, TableRow, all_marks, mean_text, ratio_words
 from sifmark.report.marks import Mark
@@ -67,6 +71,7 @@ class FileTable:
 def tables_of(report: Report) -> Iterator[FileTable]:
     """Yield the tables of a report in the order of its page."""
     yield summary_table(report.summary)
+    yield from (output_table(chart) for chart in report.all_charts if chart.is_table)
     for section in report.sections:
         yield from (measured_table(section, table) for table in (*section.tables, *section.more_tables))
     yield systems_table(report.systems)
@@ -76,6 +81,20 @@ def markdown_table(table: FileTable) -> str:
     """Return a table in Markdown, without its title."""
     rows = [[column.head for column in table.columns], *([cell.whole for cell in row] for row in table.rows)]
     return "\n".join(markdown_lines(rows)) + "\n"
+
+
+def csv_table(table: FileTable) -> str:
+    """Return a table as CSV."""
+    rows = [[column.head for column in table.columns], *([cell.whole for cell in row] for row in table.rows)]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([spreadsheet_text(cell) for cell in row] for row in rows)
+    return text.getvalue()
+
+
+def output_table(chart: Chart) -> FileTable:
+    """Return a table that a study declares."""
+    rows = tuple(tuple(map(Cell, row)) for row in chart.table.rows)
+    return FileTable(chart.name, chart.title, (chart.explanation,), tuple(map(Column, chart.table.columns)), rows)
 
 
 def summary_table(summary: Summary) -> FileTable:

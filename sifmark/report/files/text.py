@@ -4,10 +4,16 @@ from collections.abc import Iterable, Iterator
 
 from sifmark.core.console import markdown_text
 from sifmark.report.charts.chart import Chart
-from sifmark.report.content.answers import AnsweredQuestion
-from sifmark.report.content.notices import Notice
+from sifmark.report.content.overview import Notice
 from sifmark.report.content.sections import ReportSection
-from sifmark.report.files.tables import FileTable, markdown_table, measured_table, summary_table, systems_table
+from sifmark.report.files.tables import (
+    FileTable,
+    markdown_table,
+    measured_table,
+    output_table,
+    summary_table,
+    systems_table,
+)
 from sifmark.report.report import LeftOut, Report
 
 
@@ -21,11 +27,20 @@ def methods_text(report: Report) -> str:
     return "\n\n".join(["# Methods", *map(markdown_text, report.methods)]) + "\n"
 
 
+def citations_text(report: Report) -> str:
+    """Return the citations, a line each, then which tables of them published figures are from."""
+    places = sorted({mark.source for mark in report.results.published})
+    shown = ["", "Published figures beside results:", "", _list(places)] if places else []
+    return "\n".join(["# Citations", "", _citations(report), *shown]) + "\n"
+
+
 def _parts(report: Report) -> Iterator[str]:
     yield f"# {markdown_text(report.title)}"
     yield _facts(report)
     yield from _notices(report.notices)
-    yield from _answers(report)
+    if report.study and report.study.questions:
+        yield "## Questions of the study"
+        yield _list(report.study.questions)
     yield "## Summary"
     yield _table(summary_table(report.summary))
     yield from map(_picture, report.charts)
@@ -37,13 +52,17 @@ def _parts(report: Report) -> Iterator[str]:
     yield "## Methods"
     yield from map(markdown_text, report.methods)
     yield "## Citations"
-    yield _list(f"{each.text}, {each.url}" if each.url else each.text for each in report.citations)
+    yield _citations(report)
     yield "## All results"
     yield _list(
         f"{each.system}, {each.workload}, {each.configuration}: {each.state.replace('_', ' ')}; {each.file}"
         + (f"; not for publication: {', '.join(mark.name for mark in each.marks)}" if each.marks else "")
         for each in report.appendix
     )
+
+
+def _citations(report: Report) -> str:
+    return _list(f"{each.text}. {each.url}" if each.url else each.text for each in report.citations)
 
 
 def _facts(report: Report) -> str:
@@ -63,26 +82,6 @@ def _notices(notices: Iterable[Notice]) -> Iterator[str]:
     if lines:
         yield "## Do not publish these numbers"
         yield _list(lines)
-
-
-def _answers(report: Report) -> Iterator[str]:
-    if report.questions:
-        yield "## Answers" if report.study else "## In words"
-    for asked in report.questions:
-        yield from _answered(asked)
-
-
-def _answered(asked: AnsweredQuestion) -> Iterator[str]:
-    if asked.question:
-        yield f"### {markdown_text(asked.question)}"
-    if not asked.answers:
-        yield "These results give no answer in words; the tables and charts below may."
-        return
-    yield _list(
-        (f"{each.subject}: {each.text}" if each.subject else each.text)
-        + (f" ({','.join(mark.symbol for mark in each.marks)})" if each.marks else "")
-        for each in asked.answers
-    )
 
 
 def _section(section: ReportSection) -> Iterator[str]:
@@ -114,6 +113,8 @@ def _table(table: FileTable, notes: Iterable[str] = ()) -> str:
 
 
 def _picture(chart: Chart) -> str:
+    if chart.is_table:
+        return _table(output_table(chart))
     # Within an image's text, brackets and parentheses would end it.
     words = markdown_text(chart.title).replace("]", "\\]").replace("(", "\\(")
     return f"![{words}](plots/{chart.name}.png)\n\n{markdown_text(chart.caption)}"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
 from sifmark.report.charts.chart import Chart, ChartTable, Spec
-from sifmark.report.charts.marks import (
+from sifmark.report.charts.glyphs import (
     Curve,
     Datum,
     Failed,
@@ -37,17 +37,16 @@ from sifmark.report.charts.series import (
 )
 from sifmark.report.charts.words import (
     caption,
+    caption_more_lines,
+    caption_reservations,
+    caption_sources,
     describe,
     failure_text,
     mean_text,
-    of_remarks,
-    of_rest,
     published_text,
     remarks,
     short,
-    sources,
 )
-from sifmark.report.outputs.text_table import text_table
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults, Section
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.intervals import CONFIDENCE
@@ -174,23 +173,28 @@ def _lines(results: ReportResults, points: Sequence[Point], output: Output, plac
 
 def _chart(filled: FilledOutput) -> Chart:
     output = filled.output
-    draw = {"line": _line_spec, "bar": _bar_spec, "heat-map": _map_spec, "table": _table_spec}[output.kind]
+    draw = {"line": _line_spec, "bar": _bar_spec, "heat-map": _map_spec}.get(output.kind)
     if output.kind == "line" and _is_named(output):
         draw = _bar_spec
     table = _table(filled)
     name = re.sub(r"[^a-z0-9]+", "-", f"study-{output.name}".lower()).strip("-")
-    return Chart(name, output.title, _caption(filled), draw(filled), table)
+    return Chart(name, output.title, _caption(filled), draw(filled) if draw else {}, table)
 
 
 def _caption(filled: FilledOutput) -> str:
     output, points = filled.output, filled.points
     if output.kind in ("line", "bar"):
-        more = [*sources(filled.marks), *of_rest(len(filled.lines), len(most_complete(_curves(filled))))]
+        more = [
+            *caption_sources(filled.marks),
+            *caption_more_lines(len(filled.lines), len(most_complete(_curves(filled)))),
+        ]
         return caption(output.title, points, filled.failed, *more)
     brackets = [_BRACKETS] if output.kind == "table" and any(point.mean.low is not None for point in points) else []
     names = dict.fromkeys(mark.source for mark in filled.marks if output.kind == "table")
     printed = [f"Published figures: {'; '.join(names)}."] if names else []
-    return caption(output.title, (), (), "Numbers are means over repeats.", *brackets, *printed, *of_remarks(points))
+    return caption(
+        output.title, (), (), "Numbers are means over repeats.", *brackets, *printed, *caption_reservations(points)
+    )
 
 
 def _curves(filled: FilledOutput) -> list[Curve]:
@@ -270,11 +274,6 @@ def _map_spec(filled: FilledOutput) -> Spec:
     x = axes.names(filled.place.name, _places(filled), domain=False, ticks=False)
     y = axes.names(None, [line.label for line in filled.lines], labelLimit=300, domain=False, ticks=False)
     return layered(x, y, *cells(every), width={"step": 52}, height={"step": 26})
-
-
-def _table_spec(filled: FilledOutput) -> Spec:
-    table = _table(filled)
-    return text_table(table.columns, table.rows)
 
 
 def _table(filled: FilledOutput) -> ChartTable:

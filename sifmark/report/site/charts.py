@@ -1,4 +1,4 @@
-"""The charts of a site: histories with change points, and throughput by batch size and by system of the newest."""
+"""The charts of a site, and its overview: histories with change points, and throughput by batch size of the newest."""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,17 +7,15 @@ from math import exp
 from typing import Any
 
 from sifmark.report.charts import axes
-from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.layers import WORDS, Layer, layer
-from sifmark.report.charts.marks import layered
-from sifmark.report.charts.of_section import throughput_by_batch
-from sifmark.report.charts.overall import heat_map
+from sifmark.report.charts.by_batch import throughput_by_batch
+from sifmark.report.charts.chart import WORDS, Chart, Layer, layer
+from sifmark.report.charts.glyphs import layered
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.theme import MUTED, SYSTEMS
 from sifmark.report.charts.words import short
+from sifmark.report.content.overview import Summary, summary_of
 from sifmark.report.results import ReportResult, ReportResults
-from sifmark.report.site.parallel import in_processes, usable_processors
-from sifmark.report.site.read import SiteResult
+from sifmark.report.site.read import SiteResult, in_processes, usable_processors
 from sifmark.report.site.rows import marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with
 from sifmark.results.comparison.intervals import CONFIDENCE
@@ -28,7 +26,7 @@ from sifmark.studies.history.series import HistoryRun, Series
 WIDTH, HEIGHT = 420, 200  # of the area between the axes of a history
 MOST_POINTS = 400  # runs; of a longer history each mark is a session
 LEAST_SPAN = 0.1  # of the largest value, that an axis shows at least: noise of 1 % is to look like noise
-MOST_UNCHANGED = 20  # places marked at which only circumstances changed
+MOST_UNCHANGED = 20  # places marked at which only the environment changed
 _CHARTS_AT_ONCE, _MOST_PROCESSES = 4, 2  # each process has a JavaScript engine of 100 MB
 _RENDERER = "vl_convert"
 _COLOUR = SYSTEMS[0].light
@@ -42,13 +40,14 @@ def draw_all(charts: Sequence[Chart], processes: int = 0) -> list[str]:
 
 def batch_charts(members: Iterable[SiteResult], by: str) -> list[tuple[tuple[str, str, str], Chart]]:
     """Return the charts of throughput by batch size that some results can fill, by title, task and data."""
-    drawn = ((section, throughput_by_batch.draw(section)) for section in _report_results(members, by).sections)
+    drawn = ((section, throughput_by_batch(section)) for section in _report_results(members, by).sections)
     return [((each.title, each.key.task, each.key.source), chart) for each, chart in drawn if chart is not None]
 
 
-def overview_chart(members: Iterable[SiteResult], by: str) -> Chart | None:
-    """Return the chart of the best throughput of each workload on each system."""
-    return heat_map.draw(_report_results(members, by))
+def overview_of(members: Iterable[SiteResult], by: str) -> Summary | None:
+    """Return the best throughput of each workload on each system; None of a single workload or system."""
+    summary = summary_of(_report_results(members, by))
+    return summary if min(len(summary.systems), len(summary.rows)) > 1 else None
 
 
 def _report_results(members: Iterable[SiteResult], by: str) -> ReportResults:
@@ -150,7 +149,7 @@ def _changes(changes: Sequence[Change], unit: str) -> list[Layer]:
 
 
 def _unchanged(places: Sequence[Change]) -> list[Layer]:
-    """Return a dotted line where circumstances changed and performance did not."""
+    """Return a dotted line where the environment changed and performance did not."""
     if not places:
         return []
     rule = {"type": "rule", "color": MUTED.light, "strokeDash": [2, 3], "strokeWidth": 1, "aria": False}

@@ -1,15 +1,79 @@
-"""The folder of a site: files are written beside and renamed, and what it no longer has is removed."""
+"""The folder of a site: names of its files, how they are written, and the reports of studies that it copies."""
 
-from collections.abc import Mapping
+import os
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
 from sifmark.core.files import scratch_dir
 from sifmark.core.locks import exclusive_lock
-from sifmark.report.owned_folder import OwnedFolder
-from sifmark.results.load import SITE_MARKER
+from sifmark.report.write import OwnedFolder, is_safe
+from sifmark.results.load import REPORT_MARKER, SITE_MARKER
 
+_LONGEST = 40
+_UNSAFE = re.compile(r"[^a-z0-9_]+")
+_DIGITS, _ALL_DIGITS = 10, 64  # of a digest in a name
+_WITH_DIGEST = re.compile(r"(.*-)?[0-9a-f]{10,}")
+LARGEST = 256 << 20  # bytes of all files of a report
 _INDEX = "index.html"
+
+
+def file_names(labels: Mapping[str, str]) -> Mapping[str, str]:
+    """Return a name of small letters, digits, `-` and `_` for each text, made of its label; no two are equal.
+
+    A text that is no such name gets a digest, so that `ResNet` and `resnet` differ on file systems without case.
+    """
+    names: dict[str, str] = {}
+    taken: set[str] = set()
+    for text, label in sorted(labels.items()):
+        name = _name(text, label, _DIGITS)
+        if name in taken:
+            name = _name(text, label, _ALL_DIGITS)
+        names[text] = name
+        taken.add(name)
+    return names
+
+
+def _name(text: str, label: str, digits: int) -> str:
+    plain = unicodedata.normalize("NFKD", label).encode("ascii", "ignore").decode().lower()
+    slug = _UNSAFE.sub("-", plain).strip("-_")[:_LONGEST].strip("-_")
+    if slug and slug == text and digits < _ALL_DIGITS and not _WITH_DIGEST.fullmatch(text):
+        return slug
+    digest = sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
+    return f"{slug}-{digest}" if slug else digest
+
+
+def is_report(folder: Path) -> bool:
+    """Return whether a folder is that of a report."""
+    return (folder / REPORT_MARKER).is_file()
+
+
+def report_of(folder: Path) -> Path | None:
+    """Return the report in a folder of results; of several, the newest by name."""
+    if not folder.is_dir():
+        return None
+    with os.scandir(folder) as entries:
+        folders = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    return next((each for each in reversed(folders) if is_report(each)), None)
+
+
+def report_files(report: Path, target: str) -> Iterator[tuple[str, Path]]:
+    """Yield the files of a report by their names below a folder of the site. Links are left out, and strange names."""
+    size = 0
+    for parent, folders, files in os.walk(report):
+        folders[:] = sorted(name for name in folders if not Path(parent, name).is_symlink())
+        for name in sorted(files):
+            file = Path(parent, name)
+            site_name = f"{target}/{file.relative_to(report).as_posix()}"
+            if file.is_symlink() or not file.is_file() or not is_safe(site_name):
+                continue
+            size += file.stat().st_size
+            if size > LARGEST:
+                return
+            yield site_name, file
 
 
 def folder_of_site(path: Path) -> OwnedFolder:

@@ -1,15 +1,13 @@
 """The pages of a site as HTML: no scripts, relative links, and every text escaped."""
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.theme import page_style
+from sifmark.report.content.tables import mean_text
 from sifmark.report.marks import Mark
-from sifmark.report.page.environment import template_environment
+from sifmark.report.page import style_sheet, template_environment
 from sifmark.report.site.rows import MOST_ROWS, SeriesRow, marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with, difference_texts
 from sifmark.report.site.site import Site
@@ -19,21 +17,19 @@ MOST_CHANGES = 30  # on the first page
 MOST_LISTED = 200  # files of a list
 MOST_NAMED = 8  # systems or workloads in a cell
 MOST_DRAWN = 3  # histories on the page of a device, system or workload
-_STYLES = (("sifmark.report.page", "style.css"), ("sifmark.report.site", "site.css"))
-_LINK = re.compile(r'href="#result-([^"]*)"')
 
 
 def site_pages(site: Site, drawn: Mapping[str, str]) -> Iterator[tuple[str, bytes]]:
     """Yield the files of a site by name. `drawn` are its charts as SVG by their names."""
     environment = _environment()
-    environment.globals.update(site=site, drawing=_drawing_of(site, drawn))
+    environment.globals.update(site=site, drawing=_drawing_of(drawn))
 
     def page(template: str, name: str, title: str, **more: Any) -> tuple[str, bytes]:
         root = "../" * name.count("/")
         text: str = environment.get_template(template).render(root=root, here=name, page_title=title, **more)
         return name, text.encode()
 
-    yield STYLE, _style().encode()
+    yield STYLE, style_sheet().encode()
     for study in site.studies:
         yield page("study.html.j2", study.page, study.study.title, page=study)
     for kind, facets in (("workload", site.workloads), ("device", site.devices), (site.noun, site.systems)):
@@ -63,6 +59,7 @@ def _environment() -> Any:
     }
     environment.globals |= {
         "marks_of_rows": _marks_of_rows,
+        "mean_text": mean_text,
         "most_changes": MOST_CHANGES,
         "most_drawn": MOST_DRAWN,
         "most_listed": MOST_LISTED,
@@ -73,27 +70,15 @@ def _environment() -> Any:
     return environment
 
 
-def _drawing_of(site: Site, drawn: Mapping[str, str]) -> Callable[..., str]:
-    """Return the function that gives a template a drawn chart, whose links lead to the page that has their targets."""
-    rows = {row.ids[0]: facet.page for facet in site.workloads for row in facet.measured.rows}
-    rows |= {row.id: facet.page for facet in site.workloads for row in facet.measured.failures}
+def _drawing_of(drawn: Mapping[str, str]) -> Callable[..., str]:
+    """Return what templates draw a chart with; on another page than its own, its links lead to that page."""
 
     def drawing(chart: Chart, page: str = "", root: str = "") -> str:
         svg = drawn[chart.name]
-        if chart is site.overview:
-            svg = _LINK.sub(lambda match: f'href="{rows.get(match[1], "")}#result-{match[1]}"', svg)
-        elif page:
-            svg = svg.replace('href="#', f'href="{root}{page}#')
-        return svg
+        return svg.replace('href="#', f'href="{root}{page}#') if page else svg
 
     return drawing
 
 
 def _marks_of_rows(rows: Iterable[SeriesRow]) -> tuple[Mark, ...]:
     return marks_named(mark.name for row in rows for mark in row.marks)
-
-
-def _style() -> str:
-    """Return the style of reports, with the colours of charts and what only sites have."""
-    parts = [(files(package) / name).read_text(encoding="utf-8") for package, name in _STYLES]
-    return "".join(parts) + page_style()

@@ -1,23 +1,27 @@
 """Reading results for a site: each is validated once and reduced to what pages need of it, in several processes.
 
 Ten thousand documents would take gigabytes. Of each, what remains are its observation, as comparisons have it, a few
-metrics, and the circumstances of its run for the history; equal ones are kept once.
+metrics, and the environment of its run for the history; equal ones are kept once.
 """
 
+import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from multiprocessing import get_context
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from sifmark.core.console import printable
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.anonymous import Anonymiser, anonymiser_of
 from sifmark.report.marks import marks_of_result
-from sifmark.report.site.parallel import in_processes
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import Observation, observe
 from sifmark.results.comparison.scaling import THROUGHPUT
@@ -27,12 +31,47 @@ from sifmark.results.rules import violations_of
 from sifmark.studies.history.circumstances import PATHS
 from sifmark.studies.history.series import STARTED
 
+MOST_PROCESSES = 4  # each takes 60 to 130 MB
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
 ENERGY, LATENCY = "energy_per_unit", "latency_p99"
 METRICS = (THROUGHPUT, ENERGY, LATENCY)  # that pages show
 _FILES_AT_ONCE = 200
 _DIGEST = 12  # bytes: of a million digests, two are equal by chance once in 10^17 times
-
 Document = dict[str, Any]
+
+
+def in_processes(
+    function: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item], at_once: int, processes: int = 0
+) -> Iterator[Answer]:
+    """Yield what a function returns for items, in their order, `at_once` of them in a call.
+
+    One call needs no process. The default is a process for each usable processor, but no more than MOST_PROCESSES.
+    """
+    parts = [items[place : place + at_once] for place in range(0, len(items), at_once)]
+    processes = min(processes or usable_processors(), MOST_PROCESSES, len(parts))
+    if processes <= 1:
+        for part in parts:
+            yield from function(part)
+        return
+    # Forked, so that what has been loaded is shared: schemas and rules.
+    with ProcessPoolExecutor(processes, get_context("fork"), _leave_interrupts_to_parent) as pool:
+        try:
+            for answers in pool.map(function, parts):
+                yield from answers
+        except BrokenProcessPool as error:
+            cause = "a process that made a part of the site was ended from outside"
+            raise SifmarkError(cause, "is there enough memory? free some, then try again", code="run-failed") from error
+
+
+def usable_processors() -> int:
+    """Return on how many processors this process may run."""
+    return len(os.sched_getaffinity(0))
+
+
+def _leave_interrupts_to_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +94,11 @@ class SiteResult:
 
     @property
     def state(self) -> str:
-        """What became of the run."""
+        """The run's state."""
         return str(self.observation.fields["status.state"])
 
     def for_history(self) -> Observation:
-        """Return the observation with the fields of its circumstances."""
+        """Return the observation with the fields of its environment."""
         return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
 
 

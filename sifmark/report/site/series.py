@@ -8,7 +8,7 @@ from sifmark.core.files import sha256_json
 from sifmark.report.charts.chart import ChartTable
 from sifmark.report.content.tables import mean_text
 from sifmark.report.marks import Mark
-from sifmark.report.site.names import file_names
+from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
 from sifmark.results.comparison.compatibility import format_value
@@ -18,7 +18,7 @@ from sifmark.studies.history.changes import Change, History, histories
 from sifmark.studies.history.circumstances import ChangedCircumstance
 from sifmark.studies.history.series import LoadedHistory, history_of
 
-MOST_NAMED = 5  # circumstances in a line
+MOST_NAMED = 5  # changed fields in a line
 _LONGEST_VALUE = 40
 _DIGEST = "sha256:"
 

@@ -8,15 +8,16 @@ from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.charts.chart import Chart
-from sifmark.report.owned_folder import is_safe
+from sifmark.report.content.overview import Summary
+from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SITE
-from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_chart
-from sifmark.report.site.names import file_names
+from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_of
+from sifmark.report.site.folder import file_names, report_files
 from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
-from sifmark.report.site.reports import report_files
 from sifmark.report.site.rows import Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
+from sifmark.report.write import is_safe
 from sifmark.results.comparison.compatibility import exclusion_fields
 
 MOST_CHARTS = 100  # on a site: each takes a processor for 0.05 s
@@ -76,7 +77,7 @@ class Site:
     workloads: tuple[Facet, ...]
     devices: tuple[Facet, ...]
     systems: tuple[Facet, ...]  # none where devices name the systems
-    overview: Chart | None  # workloads by systems
+    overview: Summary | None  # workloads by systems
     history_charts: Mapping[str, Chart]  # by the name of the page of the series
     copied: frozenset[str] = frozenset()  # the results that the site has, too
 
@@ -105,7 +106,7 @@ class Site:
     def charts(self) -> list[Chart]:
         """Return all charts that pages show."""
         of_sections = [chart for facet in self.workloads for chart in (facet.charts or {}).values()]
-        return [*([self.overview] if self.overview else []), *of_sections, *self.history_charts.values()]
+        return [*of_sections, *self.history_charts.values()]
 
 
 def make_site(folder: Path, options: SiteOptions) -> Site:
@@ -124,12 +125,12 @@ def make_site(folder: Path, options: SiteOptions) -> Site:
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
         cause = f"no result has the field {options.by!r}"
         raise UsageError(cause, "a field is a dotted path in a result: host.hostname.value", code="unknown-name")
-    by = options.by or naming_field(results.members)
+    by = options.by or naming_field(each.observation for each in results.members)
     history = site_history(results.members, by)
     workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)
     charts = _batch_charts(workloads, results.members, by, options.most_charts)
     newest = {each for facet in workloads for row in facet.measured.rows for each in row.ids}
-    overview = overview_chart([each for each in results.members if each.id in newest], by)
+    overview = overview_of([each for each in results.members if each.id in newest], by)
     drawn = history.with_page[: max(0, options.most_charts - sum(map(len, charts)))]
     return Site(
         title=options.title or _title(folder, options),
@@ -166,11 +167,6 @@ def copies(site: Site) -> dict[str, Path]:
 
 def _safe_files(results: SiteResults) -> set[str]:
     return {file for each in results.members if is_safe(file := each.observation.file)}
-
-
-def naming_field(members: Iterable[SiteResult]) -> str:
-    """Return the field that names systems: `site` where every result has one, else the name of the device."""
-    return ACCELERATOR if any(each.observation.fields.get(SITE) is None for each in members) else SITE
 
 
 def draw(site: Site, processes: int = 0) -> dict[str, str]:

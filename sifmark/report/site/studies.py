@@ -1,4 +1,4 @@
-"""The studies of a site: folders of results, with what became of their runs."""
+"""The studies of a site: folders of results, with the states of their runs."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from sifmark.report.site.folder import report_of
 from sifmark.report.site.read import SiteResult, SiteResults
-from sifmark.report.site.reports import report_of
 from sifmark.studies.folder import owner_of, system_folders
 from sifmark.studies.running.failures import NO_RESULT, failures_in
 
@@ -32,7 +32,7 @@ class SiteStudy:
 
     @property
     def state_text(self) -> str:
-        """What became of its runs, in words: `36 completed, 2 out of memory`."""
+        """The counts of its runs by state: `36 completed, 2 out of memory`."""
         return ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in self.states.items())
 
     @cached_property
@@ -85,7 +85,6 @@ def _study(results: SiteResults, path: str, members: Sequence[SiteResult]) -> Si
     title = str(owner.get("title", ""))
     if labels:
         path = labels.label("folder", path)
-        name, title = labels.text(name), labels.text(title)
         failures = {f"run {number}": labels.text(cause) for number, cause in enumerate(failures.values(), start=1)}
     title = title or path or results.folder.resolve().name
     return SiteStudy(path, title, name, tuple(members), failures, None if labels else report_of(folder))

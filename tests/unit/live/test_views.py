@@ -58,7 +58,6 @@ def test_a_run_has_a_title_how_far_it_is_and_graphs(tmp_path: Path) -> None:
     assert [line.split()[0] for line in graphs] == ["throughput", "loss", "power", "memory"]
     assert [line.rpartition("  ")[2] for line in graphs] == ["4.000 images/s", "4.000", "330.0 W", "359.3 MiB"]
     assert re.fullmatch(r"loss        █+▇+▆+▅+▄+▃+▂+▁+  4.000", graphs[1])
-    assert len(drawn(RunView(recorded(tmp_path)), lines=40)) == 2 + 2 * len(graphs)
 
 
 def test_time_left_goes_on_between_two_lines(tmp_path: Path) -> None:
@@ -119,9 +118,9 @@ def test_a_study_has_a_row_for_each_run_in_progress(tmp_path: Path) -> None:
         view.show("1 of 10 done", 1, 10, labels)
         rows = drawn(view, 150)
         assert rows[0] == "run mine: 1 of 10 done  ████░░░░░░░░░░░░░░░░"  # 1 and twice a half
-        assert rows[1].split()[:2] == ["throughput", "loss"]
-        assert re.match(r"here: batch size 1  measuring, step 50/100 {4,5}1\d s left  ██ {11}4.000 images/s", rows[2])
-        assert rows[4] == "here: batch size 4  starting"
+        assert rows[1] == "here: batch size 1"
+        assert re.match(r"  measuring, step 50/100  1\d s left  throughput ██ 4.000 images/s  loss ▄▄ 6.900", rows[2])
+        assert rows[5:] == ["here: batch size 4", "  starting"]
         narrow = drawn(view, 60)
         assert len(narrow) == 7
         assert re.match(r"  measuring, step 50/100  1\d s left  4.000 images/s  6.900", narrow[2])

@@ -7,6 +7,8 @@ from typing import Any
 
 from unit.report import samples
 
+from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.draw import overall_charts, section_charts
 from sifmark.report.load import load_report_results
 from sifmark.report.results import PublishedMark, ReportResult, ReportResults, Section
 from sifmark.results.documents import MetricValue
@@ -17,6 +19,11 @@ Value = Callable[[ReportResult], float | None]
 def study(folder: Path) -> ReportResults:
     """The results of the study of samples."""
     return load_report_results([str(samples.study(folder))])
+
+
+def charts_of(results: ReportResults) -> list[Chart]:
+    """The charts of all results, then those of each section."""
+    return [*overall_charts(results), *(chart for section in results.sections for chart in section_charts(section))]
 
 
 def section_of(results: ReportResults, task: str, title: str = "Network of pictures") -> Section:

@@ -91,39 +91,29 @@ def with_steps(results: ReportResults, slow: int) -> ReportResults:
 
 
 def with_microbenchmarks(results: ReportResults) -> ReportResults:
-    """The results and, of each system, a product of matrices and copies within memory."""
-    more = []
-    for operation, metric, value in (("matmul", "peak_flops", 60e12), ("memory_copy", "peak_bandwidth", 1500.0)):
-        for system in results.systems:
-            first = next(each for each in results.members if results.system(each.observation.fields) == system)
-            speed = value * (1 + 0.5 * results.systems.index(system))
-            more.append(_microbenchmark(first, operation, metric, speed))
-    rates = with_metric(results, "achieved_flops", "FLOP/s", lambda each: 1e12 * batch(each) ** 0.5)
-    return replace(results, members=(*rates.members, *more))
+    """The results and, of each system, copies within memory by size."""
+    firsts = [
+        next(each for each in results.members if results.system(each.observation.fields) == system)
+        for system in results.systems
+    ]
+    more = [_memory_copy(first, 1500.0 * (1 + 0.5 * place)) for place, first in enumerate(firsts)]
+    return replace(results, members=(*results.members, *more))
 
 
-def _microbenchmark(like: ReportResult, operation: str, metric: str, value: float) -> ReportResult:
-    observed = like.observation
-    numbers = {name: number for name, number in observed.numbers.items() if name.startswith("phases")}
-    unit = "FLOP/s" if operation == "matmul" else "GB/s"
-    numbers[metric] = next(iter(observed.numbers.values()))._replace(value=value, unit=unit, reason=None)
-    group = observed.group._replace(identity=f"sha256:{operation}", task="microbenchmark")
+def _memory_copy(like: ReportResult, value: float) -> ReportResult:
+    observed, name = like.observation, "memory_copy"
+    numbers = {metric: number for metric, number in observed.numbers.items() if metric.startswith("phases")}
+    numbers["peak_bandwidth"] = next(iter(observed.numbers.values()))._replace(value=value, unit="GB/s", reason=None)
+    group = observed.group._replace(identity=f"sha256:{name}", task="microbenchmark")
     measured = [
-        {
-            "size": size,
-            "direction": None,
-            "memory": None,
-            "bus_bandwidth_gb_per_second": None if operation == "matmul" else value * size / (size + 2**20),
-        }
+        {"size": size, "direction": None, "memory": None, "bus_bandwidth_gb_per_second": value * size / (size + 2**20)}
         for size in (2**10, 2**15, 2**20, 2**25, 2**30)
     ]
     document = {
         **like.document,
-        "workload": {**like.document["workload"], "name": operation, "task": "microbenchmark"},
-        "points": {"operation": operation, "measured": measured, "omitted": []},
+        "workload": {**like.document["workload"], "name": name, "task": "microbenchmark"},
+        "points": {"operation": name, "measured": measured, "omitted": []},
     }
     fields = {**observed.fields, BATCH: 1, "configuration.concurrency": None}
-    observation = replace(
-        observed, id=f"{observed.id}-{operation}", title=operation, group=group, numbers=numbers, fields=fields
-    )
+    observation = replace(observed, id=f"{observed.id}-{name}", title=name, group=group, numbers=numbers, fields=fields)
     return ReportResult(observation, document)

@@ -19,7 +19,8 @@ from sifmark.results.load import LoadedResult, load_all
 CANARY = "zebra"
 PUBLIC = ("id", "started", "workload", "steps", ("accelerator", "name"), ("accelerator", "execution"),
           ("provenance", "image", "build_key"), ("provenance", "software"), ("host", "cpu_model"),
-          ("provenance", "image", "base", "digest"), ("configuration", "batch_size"), ("configuration", "precision"))  # fmt: skip
+          ("provenance", "image", "base", "digest"), ("configuration", "batch_size"),
+          ("configuration", "precision"))  # fmt: skip
 
 
 def texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:

@@ -59,6 +59,11 @@ def test_a_logarithmic_axis_has_few_round_ticks() -> None:
     assert all(b / a == pytest.approx(10) for a, b in pairwise(axes.logarithmic("t", "1", [1, 1e7])["axis"]["values"]))
 
 
+def test_an_axis_of_negative_values_has_room_for_all_of_them() -> None:
+    low, high = axes.from_zero("loss", "", [-3.0, -2.0], [-1.5])["scale"]["domain"]
+    assert low < -3 and high == 0
+
+
 @pytest.mark.parametrize("values", [[], [0.0], [float("nan"), float("inf")], [-3.0, 2.0]])
 def test_any_values_have_an_axis(values: list[float]) -> None:
     low, high = axes.quantity("t", "s", values)["scale"]["domain"]

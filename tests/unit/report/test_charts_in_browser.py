@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 from unit.report import samples
-from unit.report.chart_results import of_systems, printed, section_of, study, with_metric
+from unit.report.chart_results import charts_of, of_systems, printed, section_of, study, with_metric
 
 from sifmark.report.charts import theme
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.draw import charts_of
 from sifmark.report.charts.render import is_wide, page_svg
 from sifmark.report.load import load_report_results
 

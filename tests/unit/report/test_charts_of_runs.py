@@ -18,12 +18,15 @@ from unit.report.run_results import (
     with_targets,
 )
 
+from sifmark.report.charts.bandwidth import bandwidth
+from sifmark.report.charts.bars import MOST_BARS
+from sifmark.report.charts.by_batch import memory
 from sifmark.report.charts.chart import RESERVATION, Chart
-from sifmark.report.charts.of_section import latency_parts, memory, phases, power_over_time, step_times, time_to_target
-from sifmark.report.charts.overall import bandwidth, memory_by_model, roofline
+from sifmark.report.charts.energy import power_over_time
+from sifmark.report.charts.glyphs import named_level
 from sifmark.report.charts.render import page_svg
-from sifmark.report.charts.shared import windows
-from sifmark.report.charts.shared.bars import MOST_BARS
+from sifmark.report.charts.step_times import step_times
+from sifmark.report.charts.times import latency_parts, phases, time_to_target
 from sifmark.report.charts.words import mean_text
 from sifmark.report.results import ReportResults, Section
 from sifmark.results.numbers import format_number
@@ -75,7 +78,7 @@ def value(section: Section, metric: str, system: str, batch: int) -> float:
 
 def test_phases_follow_each_other_as_compare_has_them(results: ReportResults) -> None:
     section = training(results)
-    drawn = segments(chart_of(phases.draw(section)), "beta, batch 16")
+    drawn = segments(chart_of(phases(section)), "beta, batch 16")
     assert list(drawn) == ["import", "data", "model", "first step", "warm-up"]
     end = 0.0
     for name, part in zip(("import", "data", "model", "compile", "warmup"), drawn.values(), strict=True):
@@ -85,7 +88,7 @@ def test_phases_follow_each_other_as_compare_has_them(results: ReportResults) ->
 
 def test_compilation_is_within_the_first_epoch(results: ReportResults) -> None:
     section = training(with_epochs(results))
-    drawn = segments(chart_of(phases.draw(section)), "alpha, batch 8")
+    drawn = segments(chart_of(phases(section)), "alpha, batch 8")
     first, second = (value(section, f"epochs.{number}", "alpha", 8) for number in (1, 2))
     compilation = value(section, "phases.compile", "alpha", 8)
     assert drawn["compilation"] == (0, compilation) and drawn["first epoch"] == (compilation, first)
@@ -94,7 +97,7 @@ def test_compilation_is_within_the_first_epoch(results: ReportResults) -> None:
 
 def test_bars_have_the_numbers_of_compare_in_their_table_and_words(results: ReportResults) -> None:
     section = training(with_epochs(results))
-    chart = chart_of(phases.draw(section))
+    chart = chart_of(phases(section))
     by_label = {row[0]: row[1:4] for row in chart.table.rows}
     for metric, column in (("phases.compile", 0), ("epochs.1", 1), ("epochs.2", 2)):
         for point in section.points(metric):
@@ -107,11 +110,11 @@ def test_bars_have_the_numbers_of_compare_in_their_table_and_words(results: Repo
 def test_bars_lead_to_their_first_result(results: ReportResults) -> None:
     section = training(results)
     anchors = {f"#{each.anchor}" for each in section.members}
-    assert {row["href"] for row in rows(chart_of(phases.draw(section)), "bar", fill="transparent")} <= anchors
+    assert {row["href"] for row in rows(chart_of(phases(section)), "bar", fill="transparent")} <= anchors
 
 
 def test_a_run_that_failed_is_a_triangle_at_its_place_with_its_state(results: ReportResults) -> None:
-    chart = chart_of(phases.draw(training(results)))
+    chart = chart_of(phases(training(results)))
     (failed,) = rows(chart, "point", shape="triangle-down")
     assert (failed["bar"], failed["reason"]) == ("alpha, batch 64", "out of memory")
     assert ("alpha, batch 64", *["-"] * 5, "", "out of memory") in chart.table.rows
@@ -119,7 +122,7 @@ def test_a_run_that_failed_is_a_triangle_at_its_place_with_its_state(results: Re
 
 
 def test_bars_are_ordered_by_configuration_and_then_by_system(results: ReportResults) -> None:
-    chart = chart_of(phases.draw(training(results)))
+    chart = chart_of(phases(training(results)))
     labels = [row[0] for row in chart.table.rows]
     assert labels == [
         *(f"{system}, batch {batch}" for batch in (8, 16, 32) for system in ("alpha", "beta")),
@@ -129,14 +132,14 @@ def test_bars_are_ordered_by_configuration_and_then_by_system(results: ReportRes
 
 def test_more_bars_than_can_be_read_are_in_the_table_alone(results: ReportResults) -> None:
     many = of_systems(results, [f"system {number}" for number in range(20)])
-    chart = chart_of(phases.draw(training(many)))
+    chart = chart_of(phases(training(many)))
     assert len({row["bar"] for row in rows(chart, "bar", fill="transparent")}) <= MOST_BARS < len(chart.table.rows)
     assert f"The table has {len(chart.table.rows) - MOST_BARS} bars more" in chart.caption
 
 
 def test_parts_of_the_latency_add_up(results: ReportResults) -> None:
     section = inference(with_parts(results))
-    drawn = segments(chart_of(latency_parts.draw(section)), "beta, 4 clients")
+    drawn = segments(chart_of(latency_parts(section)), "beta, 4 clients")
     assert list(drawn) == list(PARTS)
     means = [
         point.mean.value
@@ -149,7 +152,7 @@ def test_parts_of_the_latency_add_up(results: ReportResults) -> None:
 
 def test_the_time_to_a_target_has_intervals_and_who_never_reached_it(results: ReportResults) -> None:
     section = training(with_targets(results, never="beta"))
-    chart = chart_of(time_to_target.draw(section))
+    chart = chart_of(time_to_target(section))
     assert chart.title == "Time to accuracy 0.75"
     drawn = {row["bar"]: row["x2"] for row in rows(chart, "bar", fill="transparent")}
     assert drawn == {f"alpha, batch {each}": value(section, "time_to_target", "alpha", each) for each in (8, 16, 32)}
@@ -163,7 +166,7 @@ def test_the_time_to_a_target_has_intervals_and_who_never_reached_it(results: Re
 
 def test_memory_by_batch_has_the_limit_of_the_devices(results: ReportResults) -> None:
     section = training(with_memory(results))
-    chart = chart_of(memory.draw(section))
+    chart = chart_of(memory(section))
     drawn = {(row["series"], row["x"], row["y"]) for row in rows(chart, "line")}
     assert drawn == {
         (point.system, point.fields[BATCH], point.mean.value) for point in section.points("peak_allocated_memory")
@@ -175,7 +178,7 @@ def test_memory_by_batch_has_the_limit_of_the_devices(results: ReportResults) ->
 
 
 def test_a_limit_far_above_all_values_is_only_named(results: ReportResults) -> None:
-    chart = chart_of(memory.draw(training(with_memory(results, limit=4096 * 1024.0))))
+    chart = chart_of(memory(training(with_memory(results, limit=4096 * 1024.0))))
     assert "Beyond the axis: memory of each system, 4,096 GiB." in chart.caption
     assert not rows(chart, "rule", strokeDash=[5, 3])
 
@@ -184,13 +187,13 @@ def test_the_limit_is_the_share_of_one_process(results: ReportResults) -> None:
     shared = with_documents(
         with_memory(results), lambda each: {"accelerator": {**each.document["accelerator"], "ranks": 2}}
     )
-    chart = chart_of(memory.draw(training(shared)))
+    chart = chart_of(memory(training(shared)))
     assert {row["y"] for row in rows(chart, "rule", strokeDash=[5, 3])} == {40 * 1024}
 
 
 def test_without_batches_memory_is_bars_of_each_configuration(results: ReportResults) -> None:
     section = inference(with_memory(results))
-    chart = chart_of(memory.draw(section))
+    chart = chart_of(memory(section))
     assert {row["bar"] for row in rows(chart, "bar", fill="transparent")} == {
         f"{system}, {count} client{'s' * (count > 1)}" for system in ("alpha", "beta") for count in (1, 2, 4)
     }
@@ -198,7 +201,7 @@ def test_without_batches_memory_is_bars_of_each_configuration(results: ReportRes
 
 def test_power_over_time_is_the_trace_of_the_fastest_run_of_each_system(results: ReportResults) -> None:
     section = training(results)
-    chart = chart_of(power_over_time.draw(section))
+    chart = chart_of(power_over_time(section))
     anchors = {row["href"].removeprefix("#") for row in rows(chart, "rect")}
     runs = [each for each in section.members if each.anchor in anchors]
     assert {each.observation.fields["site"] for each in runs} == {"alpha", "beta"} and len(runs) == 2
@@ -218,7 +221,7 @@ def test_power_over_time_is_the_trace_of_the_fastest_run_of_each_system(results:
 
 def test_the_shade_is_the_timed_window_and_a_line_the_idle_power(results: ReportResults) -> None:
     resting = with_documents(results, lambda each: {"power": rested(each.document["power"])})
-    chart = chart_of(power_over_time.draw(training(resting)))
+    chart = chart_of(power_over_time(training(resting)))
     assert all(row["x"] == 0 and row["x2"] > 0 for row in rows(chart, "rect"))
     assert {row["name"] for row in rows(chart, "text")} == {"idle 40.00 W"}
     assert all(row[1] == "40.00" for row in chart.table.rows)
@@ -237,14 +240,14 @@ def test_an_interval_without_readings_is_a_gap(results: ReportResults) -> None:
         return {**power, "trace": {**power["trace"], "watts": watts}}
 
     chart = chart_of(
-        power_over_time.draw(training(with_documents(results, lambda each: {"power": holed(each.document["power"])})))
+        power_over_time(training(with_documents(results, lambda each: {"power": holed(each.document["power"])})))
     )
     assert rows(chart, "line")[0]["y"] is None and "<svg" in page_svg(chart)
 
 
 def test_steps_are_those_of_the_least_steady_run_with_its_outliers(results: ReportResults) -> None:
     section = training(with_steps(results, slow=12))
-    chart = chart_of(step_times.draw(section))
+    chart = chart_of(step_times(section))
     anchor = rows(chart, "rect")[0]["href"].removeprefix("#")
     run = next(each for each in section.members if each.anchor == anchor)
     assert run.observation.fields[BATCH] == 8
@@ -259,7 +262,7 @@ def test_steps_are_those_of_the_least_steady_run_with_its_outliers(results: Repo
 
 
 def test_bandwidth_is_by_size_and_system(results: ReportResults) -> None:
-    chart = chart_of(bandwidth.draw(with_microbenchmarks(results)))
+    chart = chart_of(bandwidth(with_microbenchmarks(results)))
     drawn = rows(chart, "line")
     assert {row["x"] for row in drawn} == {2**10, 2**15, 2**20, 2**25, 2**30} and len(drawn) == 10
     assert len(chart.table.rows) == 10
@@ -267,50 +270,22 @@ def test_bandwidth_is_by_size_and_system(results: ReportResults) -> None:
     assert chart.spec["encoding"]["x"]["scale"]["type"] == chart.spec["encoding"]["y"]["scale"]["type"] == "log"
 
 
-def test_a_roofline_is_of_measured_peaks_and_no_workload_has_an_intensity(results: ReportResults) -> None:
-    chart = chart_of(roofline.draw(with_microbenchmarks(results)))
-    corners = [(row["x"], row["y"]) for row in rows(chart, "line")]
-    assert [corner[1] for corner in corners].count(60e12) == 2  # of alpha: the ridge and the end of the roof
-    assert (40.0, 60e12) in corners  # 60 TFLOP/s over 1.5 TB/s
-    lines = [row for row in rows(chart, "rule") if "x2" in row]
-    assert lines and all(row["x"] <= max(row["y"] / 1.5e12, 40 / 30) + 1e-9 for row in lines)
-    assert all(row["y"] == pytest.approx(1e12 * batch**0.5) for row, batch in zip(lines, (32, 32, 1) * 2, strict=True))
-    assert "How many bytes workloads move is not measured" in chart.caption
-    assert len(chart.table.rows) == 2 * (2 + 3)
-
-
-def test_a_workload_faster_than_the_peak_is_explained(results: ReportResults) -> None:
-    slow = with_microbenchmarks(results)
-    members = [
-        replace(each, observation=replace(each.observation, numbers=slower(each.observation.numbers)))
-        for each in slow.members
-    ]
-    chart = chart_of(roofline.draw(replace(slow, members=tuple(members))))
-    assert "Where a line is above the roof, the micro-benchmark was slower than the workload." in chart.caption
-
-
-def slower(numbers: dict[str, Any]) -> dict[str, Any]:
-    if "peak_flops" not in numbers:
-        return numbers
-    return numbers | {"peak_flops": numbers["peak_flops"]._replace(value=2e12)}
-
-
 @pytest.mark.parametrize(
     ("draw", "change"),
     [
-        (phases.draw, None),
-        (latency_parts.draw, with_parts),
-        (time_to_target.draw, with_targets),
-        (memory.draw, with_memory),
-        (power_over_time.draw, None),
-        (step_times.draw, lambda results: with_steps(results, 12)),
+        (phases, None),
+        (latency_parts, with_parts),
+        (time_to_target, with_targets),
+        (memory, with_memory),
+        (power_over_time, None),
+        (step_times, lambda results: with_steps(results, 12)),
     ],
 )
 def test_no_chart_of_a_section_that_has_nothing_for_it(
     results: ReportResults, draw: Callable[[Section], Chart | None], change: Any
 ) -> None:
     filled = change(results) if change else results
-    section = inference(filled) if draw is latency_parts.draw else training(filled)
+    section = inference(filled) if draw is latency_parts else training(filled)
     assert draw(section)
     bare = [
         replace(
@@ -321,14 +296,11 @@ def test_no_chart_of_a_section_that_has_nothing_for_it(
         for each in filled.members
     ]
     empty = replace(filled, members=tuple(bare))
-    assert draw(inference(empty) if draw is latency_parts.draw else training(empty)) is None
+    assert draw(inference(empty) if draw is latency_parts else training(empty)) is None
 
 
-def test_no_roofline_and_no_bandwidth_without_microbenchmarks(results: ReportResults) -> None:
-    assert roofline.draw(results) is None and bandwidth.draw(results) is None
-    only_products = with_microbenchmarks(results)
-    members = [each for each in only_products.members if each.document["workload"]["name"] != "memory_copy"]
-    assert roofline.draw(replace(only_products, members=tuple(members))) is None
+def test_no_bandwidth_without_microbenchmarks(results: ReportResults) -> None:
+    assert bandwidth(results) is None
 
 
 def test_charts_say_what_keeps_results_from_publication(results: ReportResults) -> None:
@@ -337,16 +309,16 @@ def test_charts_say_what_keeps_results_from_publication(results: ReportResults) 
         lambda each: {"provenance": {**each.document["provenance"], "stand_in": True}},
     )
     section = training(stood_in)
-    charts = [phases.draw(section), power_over_time.draw(section), step_times.draw(section)]
-    charts += [roofline.draw(stood_in), bandwidth.draw(stood_in)]
+    charts = [phases(section), power_over_time(section), step_times(section)]
+    charts += [bandwidth(stood_in)]
     for chart in map(chart_of, charts):
         assert RESERVATION in chart.caption and "test base" in chart.reservation
 
 
 def test_every_chart_of_runs_becomes_a_picture_without_long_text_in_its_data(results: ReportResults) -> None:
     filled = with_microbenchmarks(with_steps(with_memory(with_parts(with_epochs(with_targets(results)))), 12))
-    charts = [module.draw(training(filled)) for module in (phases, memory, time_to_target, power_over_time, step_times)]
-    charts += [latency_parts.draw(inference(filled)), bandwidth.draw(filled), roofline.draw(filled)]
+    charts = [draw(training(filled)) for draw in (phases, memory, time_to_target, power_over_time, step_times)]
+    charts += [latency_parts(inference(filled)), bandwidth(filled)]
     for chart in map(chart_of, charts):
         svg = page_svg(chart)
         assert "<script" not in svg and "NaN" not in svg and "undefined" not in svg
@@ -354,45 +326,13 @@ def test_every_chart_of_runs_becomes_a_picture_without_long_text_in_its_data(res
 
 
 def test_a_named_level_is_a_line_with_its_name_beside_it() -> None:
-    rule, text = windows.named_level(3.0, "idle 3 W")
+    rule, text = named_level(3.0, "idle 3 W")
     assert rule["data"]["values"] == text["data"]["values"] == [{"y": 3.0, "name": "idle 3 W"}]
-
-
-def test_memory_by_model_is_at_the_batch_size_of_the_most_models(results: ReportResults) -> None:
-    filled = with_memory(results)
-    chart = chart_of(memory_by_model.draw(filled))
-    assert chart.title == "Peak device memory by model (training, batch size 32)"
-    drawn = {row["bar"]: row["x2"] for row in rows(chart, "bar", fill="transparent")}
-    assert drawn == {
-        f"{name}, {system}": value(section_of(filled, "training", title), "peak_allocated_memory", system, 32)
-        for name, title in (("pictures", "Network of pictures"), ("texts", "Network of texts"))
-        for system in ("alpha", "beta")
-    }
-    assert {row["x"] for row in rows(chart, "rule", strokeDash=[5, 3])} == {80 * 1024}
-    assert "Dashed lines: memory of each system, 80.00 GiB." in chart.caption
-
-
-def test_a_model_that_did_not_fit_is_a_triangle_among_the_bars(results: ReportResults) -> None:
-    failed = with_documents(with_memory(results), lambda _: {})
-    moved = [
-        replace(each, observation=replace(each.observation, fields={**each.observation.fields, BATCH: 32}))
-        if each.observation.fields["status.state"] != "completed"
-        else each
-        for each in failed.members
-    ]
-    chart = chart_of(memory_by_model.draw(replace(failed, members=tuple(moved))))
-    missing = {row["bar"]: row["reason"] for row in rows(chart, "point", shape="triangle-down")}
-    assert missing == {"pictures, alpha (2)": "out of memory", "texts, beta (2)": "crashed"}
-
-
-def test_no_memory_by_model_of_a_single_model(results: ReportResults) -> None:
-    pictures = [each for each in results.members if each.document["workload"]["name"] == "pictures"]
-    assert memory_by_model.draw(replace(with_memory(results), members=tuple(pictures))) is None
 
 
 def test_runs_that_were_not_asked_for_requests_or_a_target_are_no_missing_bars(results: ReportResults) -> None:
     """Their metrics have a reason, but nothing failed."""
-    assert time_to_target.draw(training(results)) is None and latency_parts.draw(training(results)) is None
+    assert time_to_target(training(results)) is None and latency_parts(training(results)) is None
 
 
 def test_published_figures_are_hollow_diamonds_below_the_bars_with_their_source(results: ReportResults) -> None:
@@ -402,7 +342,7 @@ def test_published_figures_are_hollow_diamonds_below_the_bars_with_their_source(
         printed(section, "time_to_target", "s", 900.0, batch_size=16),
         printed(section, "time_to_target", "s", None, batch_size=64),
     ]
-    chart = chart_of(time_to_target.draw(training(replace(filled, published=tuple(marks)))))
+    chart = chart_of(time_to_target(training(replace(filled, published=tuple(marks)))))
     name = "GC200 (PEARC'22, table 1, row 2)"
     (diamond,) = rows(chart, "point", shape="diamond")
     assert (diamond["bar"], diamond["x"], diamond["href"]) == (name, 900.0, marks[0].url)
@@ -410,13 +350,3 @@ def test_published_figures_are_hollow_diamonds_below_the_bars_with_their_source(
     assert f"{name} (2)" in {row["bar"] for row in rows(chart, "point", shape="triangle-down")}
     assert "Hollow diamonds are published figures: PEARC'22, table 1, row 2 (GC200)." in chart.caption
     assert chart.spec["encoding"]["x"]["scale"]["domain"][1] > 900
-
-
-def test_published_memory_is_beside_the_models_of_its_batch_size(results: ReportResults) -> None:
-    filled = with_memory(results)
-    section = training(filled)
-    marks = tuple(printed(section, "peak_allocated_memory", "MiB", 5e4, batch_size=each) for each in (16, 32))
-    chart = chart_of(memory_by_model.draw(replace(filled, published=marks)))
-    assert [row["bar"] for row in rows(chart, "point", shape="diamond")] == [
-        "pictures, GC200 (PEARC'22, table 1, row 2)"
-    ]

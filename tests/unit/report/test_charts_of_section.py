@@ -7,22 +7,16 @@ from typing import Any
 
 import pytest
 from unit.report import samples
-from unit.report.chart_results import of_systems, printed, section_of, study, with_fields, with_metric
+from unit.report.chart_results import charts_of, of_systems, printed, section_of, study, with_fields, with_metric
 
+from sifmark.report.charts.by_batch import throughput_by_batch
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.draw import charts_of
-from sifmark.report.charts.marks import Datum
-from sifmark.report.charts.of_section import (
-    energy_by_throughput,
-    energy_per_epoch,
-    latency_by_throughput,
-    scaling,
-    throughput_by_batch,
-)
-from sifmark.report.charts.of_section.energy_by_throughput import pareto_front
-from sifmark.report.charts.overall import heat_map
+from sifmark.report.charts.energy import energy_per_epoch
+from sifmark.report.charts.glyphs import Datum
 from sifmark.report.charts.render import page_svg
+from sifmark.report.charts.scaling import scaling
 from sifmark.report.charts.series import MOST_LINES
+from sifmark.report.charts.trades import energy_by_throughput, latency_by_throughput, pareto_front
 from sifmark.report.charts.words import mean_text
 from sifmark.report.load import load_report_results
 from sifmark.report.results import ReportResult, ReportResults, Section
@@ -69,7 +63,7 @@ def batch(result: ReportResult) -> int:
 
 
 def test_throughput_by_batch_has_a_line_for_each_system_with_the_values_of_compare(training: Section) -> None:
-    chart = chart_of(throughput_by_batch.draw(training))
+    chart = chart_of(throughput_by_batch(training))
     points = training.points("throughput")
     drawn = {(row["series"], row["x"], row["y"], row["low"], row["high"]) for row in rows(chart, "line")}
     assert drawn == {
@@ -79,14 +73,14 @@ def test_throughput_by_batch_has_a_line_for_each_system_with_the_values_of_compa
 
 
 def test_repeats_are_dots_and_intervals_are_rules(training: Section) -> None:
-    chart = chart_of(throughput_by_batch.draw(training))
+    chart = chart_of(throughput_by_batch(training))
     dots = sorted(row["y"] for row in rows(chart, "point", size=7))
     assert dots == sorted(value for point in training.points("throughput") for value in point.row.values("throughput"))
     assert len(rows(chart, "rule")) == 6
 
 
 def test_every_mean_has_its_words_and_leads_to_its_first_result(training: Section) -> None:
-    chart = chart_of(throughput_by_batch.draw(training))
+    chart = chart_of(throughput_by_batch(training))
     described = {row["description"]: row["href"] for row in means(chart)}
     for point in training.points("throughput"):
         words = f"{point.system}, batch size {point.fields[BATCH]}: {mean_text(point.mean)} images/s, 3 repeats"
@@ -94,7 +88,7 @@ def test_every_mean_has_its_words_and_leads_to_its_first_result(training: Sectio
 
 
 def test_a_failure_is_a_hollow_triangle_at_the_bottom_of_its_place(training: Section) -> None:
-    chart = chart_of(throughput_by_batch.draw(training))
+    chart = chart_of(throughput_by_batch(training))
     (failed,) = rows(chart, "point", shape="triangle-down")
     assert (failed["x"], failed["description"]) == (64, "alpha, batch size 64: out of memory")
     assert 64 in chart.spec["encoding"]["x"]["axis"]["values"]
@@ -105,7 +99,7 @@ def test_failures_at_one_place_are_above_each_other(training: Section) -> None:
     failure = next(each for each in training.results.members if each.observation.fields["status.state"] != "completed")
     twin = replace(failure, observation=replace(failure.observation, id="another"))
     results = replace(training.results, members=(*training.results.members, twin))
-    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    chart = chart_of(throughput_by_batch(section_of(results, "training")))
     assert [row["stack"] for row in rows(chart, "point", shape="triangle-down")] == [0, 1]
 
 
@@ -113,7 +107,7 @@ def test_published_figures_are_hollow_diamonds_with_their_source(training: Secti
     marks = [printed(training, "throughput", "images/s", 99.0, batch_size=size) for size in (8, 128)]
     marks.append(printed(training, "throughput", "images/s", None, batch_size=256))
     results = replace(training.results, published=tuple(marks))
-    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    chart = chart_of(throughput_by_batch(section_of(results, "training")))
     diamonds = rows(chart, "point", shape="diamond")
     assert [(row["x"], row["y"], row["href"]) for row in diamonds] == [
         (8, 99.0, "https://example.org/pearc22"),
@@ -128,7 +122,7 @@ def test_published_figures_are_hollow_diamonds_with_their_source(training: Secti
 
 
 def test_the_table_has_what_the_chart_has(training: Section) -> None:
-    chart = chart_of(throughput_by_batch.draw(training))
+    chart = chart_of(throughput_by_batch(training))
     assert chart.table.columns == ("system", "batch size", "throughput [images/s]", "repeats", "remarks")
     numbers = [row[:3] for row in chart.table.rows]
     points = training.points("throughput")
@@ -138,7 +132,7 @@ def test_the_table_has_what_the_chart_has(training: Section) -> None:
 
 def test_one_batch_size_gives_no_chart_of_it(training: Section) -> None:
     members = tuple(each for each in training.members if batch(each) == 8)
-    assert throughput_by_batch.draw(section_of(replace(training.results, members=members), "training")) is None
+    assert throughput_by_batch(section_of(replace(training.results, members=members), "training")) is None
 
 
 def test_variants_of_a_system_are_lines_of_their_own(training: Section) -> None:
@@ -146,7 +140,7 @@ def test_variants_of_a_system_are_lines_of_their_own(training: Section) -> None:
         return {"configuration.precision": "fp32" if result.document["id"] < "8" else "bf16"}
 
     results = with_fields(training.results, precision)
-    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    chart = chart_of(throughput_by_batch(section_of(results, "training")))
     series = {row["series"]: (row["colour"], tuple(row["dash"])) for row in rows(chart, "line")}
     assert set(series) == {"alpha, bf16", "alpha, fp32", "beta, bf16", "beta, fp32"}
     assert series["alpha, bf16"][0] == series["alpha, fp32"][0] != series["beta, bf16"][0]
@@ -157,7 +151,7 @@ def test_one_system_with_variants_is_not_repeated_in_every_label(training: Secti
     def precision(result: ReportResult) -> dict[str, Any]:
         return {"configuration.precision": "fp32" if result.document["id"] < "8" else "bf16", "site": "alpha"}
 
-    chart = chart_of(throughput_by_batch.draw(section_of(with_fields(training.results, precision), "training")))
+    chart = chart_of(throughput_by_batch(section_of(with_fields(training.results, precision), "training")))
     labels = {row["series"] for row in rows(chart, "line")}
     assert labels and all("alpha" not in label for label in labels)
 
@@ -166,7 +160,7 @@ def test_one_system_with_variants_is_not_repeated_in_every_label(training: Secti
 @pytest.mark.parametrize("count", [1, 2, 12, 24, pytest.param(200, marks=pytest.mark.full)])
 def test_any_number_of_systems_gives_charts(training: Section, count: int) -> None:
     results = of_systems(training.results, [f"system {number}" for number in range(count)])
-    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    chart = chart_of(throughput_by_batch(section_of(results, "training")))
     assert len({row["series"] for row in rows(chart, "line")}) == min(count, MOST_LINES)
     assert len({row[0] for row in chart.table.rows}) == count
     assert (f"The table has {count - MOST_LINES} lines more" in chart.caption) == (count > MOST_LINES)
@@ -175,7 +169,7 @@ def test_any_number_of_systems_gives_charts(training: Section, count: int) -> No
 
 def test_names_of_ten_thousand_letters_stay_apart_and_short(training: Section) -> None:
     results = of_systems(training.results, ["x" * 10_000, "x" * 9_999 + "y", "x" * 9_000, " ", "\x07\x1b[31m"])
-    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    chart = chart_of(throughput_by_batch(section_of(results, "training")))
     labels = {row["series"] for row in rows(chart, "line")}
     assert len(labels) == 5 and max(map(len, labels)) < 60
     assert page_svg(chart).startswith("<svg")
@@ -190,7 +184,7 @@ def test_results_that_are_not_for_publication_say_so_in_words_and_picture(traini
     for chart in charts_of(results):
         assert chart.reservation.startswith("Not for publication: test base (all)"), chart.name
         assert "Not for publication: test base (all)" in page_svg(chart)
-    chart = chart_of(throughput_by_batch.draw(section_of(results, "training")))
+    chart = chart_of(throughput_by_batch(section_of(results, "training")))
     assert all(row["description"].endswith("; test base") for row in means(chart))
     assert all(row[4] == "test base" for row in chart.table.rows[:6])
 
@@ -208,7 +202,7 @@ def test_names_of_charts_are_unique(results: ReportResults) -> None:
 
 def test_scaling_has_the_speed_and_efficiency_of_compare(tmp_path: Path) -> None:
     (section,) = load_report_results([str(samples.TWO_RANKS)]).sections
-    chart = chart_of(scaling.draw(section))
+    chart = chart_of(scaling(section))
     upper, lower = chart.spec["vconcat"]
     expected = [
         (each.kind, point.fields["accelerator.count"], 100 * (each.efficiency.value or 0))
@@ -231,12 +225,12 @@ def test_scaling_has_the_speed_and_efficiency_of_compare(tmp_path: Path) -> None
 
 
 def test_one_number_of_devices_gives_no_chart_of_scaling(training: Section) -> None:
-    assert scaling.draw(training) is None
+    assert scaling(training) is None
 
 
 def test_latency_by_throughput_has_a_panel_for_each_percentile(results: ReportResults) -> None:
     section = section_of(results, "inference")
-    chart = chart_of(latency_by_throughput.draw(section))
+    chart = chart_of(latency_by_throughput(section))
     panels = chart.spec["vconcat"]
     assert [panel["encoding"]["y"]["title"] for panel in panels] == [f"p{p} latency [ms]" for p in (50, 90, 99)]
     latency = {point.mean.value for point in section.points("latency_p99")}
@@ -248,11 +242,11 @@ def test_latency_by_throughput_has_a_panel_for_each_percentile(results: ReportRe
 
 
 def test_training_has_no_chart_of_latency(training: Section) -> None:
-    assert latency_by_throughput.draw(training) is None
+    assert latency_by_throughput(training) is None
 
 
 def test_energy_by_throughput_pairs_both_metrics_and_circles_the_pareto_front(training: Section) -> None:
-    chart = chart_of(energy_by_throughput.draw(training))
+    chart = chart_of(energy_by_throughput(training))
     pairs = {
         (speed.mean.value, energy.mean.value)
         for speed, energy in zip(training.points("throughput"), training.points("energy_per_unit"), strict=True)
@@ -276,14 +270,14 @@ def test_energy_that_compare_refuses_gives_no_chart_and_leaves_throughput(traini
         return {"power.scope": "node" if result.observation.fields["site"] == "alpha" else "board"}
 
     section = section_of(with_fields(training.results, scope), "training")
-    assert energy_by_throughput.draw(section) is None
-    assert throughput_by_batch.draw(section) is not None
+    assert energy_by_throughput(section) is None
+    assert throughput_by_batch(section) is not None
 
 
 def test_energy_per_epoch_is_in_watt_hours_from_zero(training: Section) -> None:
     results = with_metric(training.results, "energy_per_epoch", "J", lambda result: 3600.0 * 40 / batch(result))
     results = with_metric(results, "units_per_watt_hour", "images/Wh", lambda result: 100.0 * batch(result))
-    chart = chart_of(energy_per_epoch.draw(section_of(results, "training")))
+    chart = chart_of(energy_per_epoch(section_of(results, "training")))
     upper, lower = chart.spec["vconcat"]
     assert {(row["x"], row["y"]) for row in rows(chart, "bar")} == {("8", 5.0), ("16", 2.5), ("32", 1.25)}
     assert upper["encoding"]["y"]["scale"]["domain"][0] == lower["encoding"]["y"]["scale"]["domain"][0] == 0
@@ -292,29 +286,7 @@ def test_energy_per_epoch_is_in_watt_hours_from_zero(training: Section) -> None:
 
 
 def test_without_epochs_there_is_no_chart_of_their_energy(training: Section) -> None:
-    assert energy_per_epoch.draw(training) is None
-
-
-def test_the_heat_map_has_the_best_throughput_and_failures_alone(results: ReportResults) -> None:
-    def only_failures_of_beta(each: ReportResult) -> bool:
-        fields = each.observation.fields
-        return not (each.observation.title == "Network of texts" and fields["site"] == "beta") or (
-            fields["status.state"] != "completed"
-        )
-
-    chart = chart_of(heat_map.draw(replace(results, members=tuple(filter(only_failures_of_beta, results.members)))))
-    cells = {(row["x"], row["y"]): row["text"] for row in rows(chart, "rect")}
-    assert cells["beta", "Network of pictures training [images/s]"] == "131"
-    assert cells["alpha", "Network of pictures training [images/s]"] == "81.6"
-    assert cells["beta", "Network of texts training [sequences/s]"] == "failed"
-    shares = {row["x"]: row["opacity"] for row in rows(chart, "rect") if row["y"].startswith("Network of pictures tr")}
-    assert shares["alpha"] < shares["beta"]
-    assert chart.table.columns == ("workload", "alpha", "beta")
-    assert ("Network of texts training [sequences/s]", "16.32 [15.93, 16.72]", "crashed") in chart.table.rows
-
-
-def test_one_system_gives_no_heat_map(results: ReportResults) -> None:
-    assert heat_map.draw(of_systems(results, ["alone"])) is None
+    assert energy_per_epoch(training) is None
 
 
 def test_no_results_give_no_charts(results: ReportResults) -> None:

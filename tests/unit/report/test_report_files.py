@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from unit.report import samples
 
 from sifmark.report.charts.chart import Chart, ChartTable
+from sifmark.report.content.citations import works_of
 from sifmark.report.content.tables import mean_text, ratio_words
-from sifmark.report.files.citations import bibliography, citations_text
 from sifmark.report.files.files import file_names, report_files
-from sifmark.report.files.latex import latex_table, latex_text
+from sifmark.report.files.latex import bibliography, latex_table, latex_text
 from sifmark.report.files.tables import Cell, Column, FileTable, Kind, tables_of
+from sifmark.report.files.text import citations_text
 from sifmark.report.load import load_report_results
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import PublishedMark
@@ -132,16 +133,25 @@ def test_a_number_that_is_not_for_publication_is_marked_wherever_it_is(files: di
 
 def test_the_text_has_the_order_of_the_page(files: dict[str, str]) -> None:
     heads = [line for line in files["report.md"].splitlines() if line.startswith("#")]
-    parts = ("# ", "## Do not publish", "## In words", "## Summary", "## Network of pictures", "## Network of texts",
+    parts = ("# ", "## Do not publish", "## Summary", "## Network of pictures", "## Network of texts",
              "## Systems", "## Left out", "## Methods", "## Citations", "## All results")  # fmt: skip
     places = [next(place for place, head in enumerate(heads) if head.startswith(part)) for part in parts]
     assert places == sorted(places)
 
 
 def test_charts_are_pictures_of_the_plots(report: Report) -> None:
-    chart = Chart("speed", "Speed](x)", "By *batch*.", {}, ChartTable((), ()))
+    chart = Chart("speed", "Speed](x)", "By *batch*.", {"mark": "point"}, ChartTable((), ()))
     text = report_files(replace(report, charts=(chart,)))["report.md"]
     assert "![Speed\\]\\(x)](plots/speed.png)" in text
+
+
+def test_a_table_of_a_study_is_a_table_in_every_form(report: Report) -> None:
+    table = Chart("study-table-1", "Table 1", "Table 1. Means.", {}, ChartTable(("system", "=rate"), (("a", "1.5"),)))
+    written = report_files(replace(report, charts=(table,)))
+    assert "| a | 1.5 |" in written["tables/study-table-1.md"] and "| a | 1.5 |" in written["report.md"]
+    assert written["tables/study-table-1.csv"] == "system,'=rate\na,1.5\n"
+    assert "a & 1.5" in written["tables/study-table-1.tex"]
+    assert "study-table-1.png" not in written["report.md"]
 
 
 def test_methods_say_only_what_results_say(report: Report, files: dict[str, str]) -> None:
@@ -192,8 +202,9 @@ def test_the_study_published_figures_and_sifmark_are_cited(report: Report) -> No
         report.results.sections[0].key, "Qwant, table 2, row 1", "https://arxiv.org/abs/2002.11670", "GC2",
         "throughput", "images/s", 1.0, 1.0, "", {}, (),
     )  # fmt: skip
-    cited = replace(report, study=load_study("pearc22"), results=replace(report.results, published=(mark,)))
-    text, entries = citations_text(cited), bibliography(cited)
+    study, results = load_study("pearc22"), replace(report.results, published=(mark,))
+    cited = replace(report, study=study, results=results, citations=works_of(results, study))
+    text, entries = citations_text(cited), bibliography(cited.citations)
     assert "Honggao Liu" in text and "Kacher" in text and "sifmark" in text and "Qwant, table 2, row 1" in text
     assert [line for line in entries.splitlines() if line.startswith("@")] == [
         "@misc{pearc22,", "@misc{qwant,", "@misc{sifmark,"]  # fmt: skip

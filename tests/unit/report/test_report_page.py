@@ -18,7 +18,7 @@ from sifmark.report.content.sections import MAIN, MORE
 from sifmark.report.content.tables import MOST_COLUMNS, Scale, mean_text
 from sifmark.report.load import load_report_results
 from sifmark.report.marks import marks_of
-from sifmark.report.page.page import render_page
+from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
@@ -272,20 +272,10 @@ def test_marks_are_explained_where_they_are(tmp_path: Path) -> None:
     assert "test base" in titles and titles <= {mark.name for mark in marks_of(documents)}
 
 
-def test_questions_of_a_study_have_answers(tmp_path: Path) -> None:
-    study = load_study("quick")
-    report = report_of(samples.study(tmp_path), study=study)
-    asked = {each.question: each.answers for each in report.questions}
-    assert list(asked)[: len(study.questions)] == list(study.questions)
-    assert any("ran out of memory" in answer.text for answer in asked[study.questions[1]])
-    assert any("faster than alpha" in answer.text for answer in asked[study.questions[0]])
-
-
-def test_correctness_says_what_became_of_the_results_that_did_not_pass(tmp_path: Path) -> None:
-    skipped = {"numerics__state": "not_run", "numerics__reason": "it was skipped", "numerics__precisions": []}
-    documents = [samples.sample("alpha", "pictures", 8, n, **(skipped if n > 1 else {})) for n in (1, 2, 3)]
-    texts = [each.text for asked in report_of(written(tmp_path, documents)).questions for each in asked.answers]
-    assert "Correctness: 1 of 3 results passed the check; not run 2." in texts
+def test_questions_of_a_study_are_on_the_page(tmp_path: Path) -> None:
+    study = replace(load_study("quick"), questions=("Is it <b>fast</b>?",))
+    page = parsed(page_of(samples.study(tmp_path), study=study))
+    assert ("Is it <b>fast</b>?", "bdi") in [(text, around[-1]) for text, around in page.texts if around]
 
 
 def test_systems_say_what_distinguishes_them(tmp_path: Path) -> None:

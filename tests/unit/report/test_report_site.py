@@ -16,8 +16,7 @@ from unit.studies.histories import FIRST, HOST, nights, write_nights
 from sifmark.commands.command_line import main
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.content.tables import mean_text
-from sifmark.report.site.parallel import in_processes
-from sifmark.report.site.read import ReadOptions, read_results
+from sifmark.report.site.read import ReadOptions, in_processes, read_results
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, draw, make_site
 from sifmark.results.comparison.compare import compare_results
@@ -88,6 +87,14 @@ def test_the_first_page_has_the_newest_study_first_and_what_became_of_its_runs(t
     text = text_of(target, "index.html")
     assert text.index("48 completed") < text.index("A new device in fifteen minutes")
     assert "54 completed, 1 out of memory, 1 crashed" in text
+
+
+def test_the_first_page_has_the_best_throughput_of_each_workload_on_each_system(results: Path, target: Path) -> None:
+    text = text_of(target, "index.html").partition("The best throughput of each workload")[2].replace("\n", " ")
+    rows = [row for facet in make_site(results, ALONE).workloads for row in facet.measured.rows]
+    rows.sort(key=lambda row: row.throughput.value or 0)
+    best = {(row.title, row.task, row.system): row.text for row in rows}
+    assert len(best) > 4 and all(number in " ".join(text.split()) for number in best.values())
 
 
 def test_a_change_of_performance_is_on_the_first_page_with_what_changed(target: Path) -> None:

@@ -12,9 +12,8 @@ from unit.report.samples import failure, sample
 from unit.report.sites import Elements, broken_links, pages, write
 
 from sifmark.core.errors import UsageError
-from sifmark.report.owned_folder import is_safe
-from sifmark.report.site.folder import folder_of_site, write_site
-from sifmark.report.site.names import file_names
+from sifmark.report.site.folder import file_names, folder_of_site, write_site
+from sifmark.report.write import is_safe
 from sifmark.results.load import SITE_MARKER
 
 HOSTILE = (

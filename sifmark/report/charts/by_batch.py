@@ -1,0 +1,167 @@
+"""Metrics along a field that differs from run to run, such as throughput and memory by batch size."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sifmark.report.charts import axes
+from sifmark.report.charts.bars import BarPart, Bars, Limit, bar_chart
+from sifmark.report.charts.chart import Chart, ChartTable, Layer
+from sifmark.report.charts.glyphs import curves, failures, layered, level, published
+from sifmark.report.charts.series import (
+    Place,
+    PointSeries,
+    failed_runs,
+    lines_of,
+    most_complete,
+    printed_figures,
+    series_of,
+    system_labels,
+)
+from sifmark.report.charts.words import (
+    caption,
+    caption_more_lines,
+    caption_sources,
+    chart_name,
+    failure_text,
+    mean_text,
+    published_text,
+    remarks,
+    short,
+)
+from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
+from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
+from sifmark.results.numbers import format_number
+
+ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
+_OF_METRIC = {ALLOCATED: "device memory", PROCESS: "memory of a process"}
+_MIB = 1024.0  # of a GiB
+# A limit that is farther above the largest value is only named: an axis up to it would show no differences.
+_FARTHEST = 8.0
+_PLACE = Place(BATCH, "batch size")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a chart of curves shows."""
+
+    kind: str  # as its file is called: throughput-by-batch
+    title: str
+    metric: str
+    quantity: str  # the metric as the axis has it: throughput
+    place: Place
+    explanation: str = ""  # a sentence of the caption
+
+
+def curve_chart(
+    section: Section, what: Curves, behind: Sequence[Layer] = (), including: Iterable[float] = ()
+) -> Chart | None:
+    """Return the chart of a metric along a field, or None if no series has two places.
+
+    `behind` are layers below the lines. The axis of the quantity reaches to the values in `including`.
+    """
+    every = series_of(section.results, section.points(what.metric), what.place)
+    if max((len(each.points) for each in every), default=0) < 2:
+        return None
+    points = [point for each in every for point in each.points]
+    lines = most_complete(lines_of(every, what.place))
+    printed, printed_failures = printed_figures(section.published(what.metric), what.place)
+    failed = [*failed_runs(section.results, section.failures, what.place), *printed_failures]
+    marks = [mark for line in lines for mark in line.marks]
+    values = [*(value for mark in marks for value in (mark.y, *mark.repeats)), *including]
+    values += [value for each in printed for value in (each.low, each.high)]
+    places = [*(each.x for each in marks), *(each.x for each in failed), *(each.x for each in printed)]
+    x = axes.doubling(what.place.name, places)
+    y = axes.quantity(what.quantity, points[0].unit, values, [mark.high for mark in marks])
+    layers = [*behind, *published(printed), *curves(lines), *failures(failed)]
+    words = caption(
+        *(what.title, points, section.failures),
+        *caption_sources(section.published(what.metric)),
+        *caption_more_lines(len(every), len(lines)),
+        *filter(None, [what.explanation]),
+    )
+    table = _table(section, what, every, points[0].unit)
+    return Chart(chart_name(section, what.kind), what.title, words, layered(x, y, *layers), table)
+
+
+def _table(section: Section, what: Curves, every: Iterable[PointSeries], unit: str) -> ChartTable:
+    """Return the points, failures and published figures of a chart as rows."""
+    place = what.place
+    rows = [
+        (
+            *(each.label, place.number(point.fields), mean_text(point.mean), str(point.mean.count)),
+            ", ".join(remarks(point.results)),
+        )
+        for each in every
+        for point in each.points
+    ]
+    for failure in section.failures:
+        fields = failure.result.observation.fields
+        if place.of(fields) is not None:
+            rows.append((short(failure.system), place.number(fields), failure_text(failure), "1", ""))
+    for mark in section.published(what.metric):
+        if place.of(mark.conditions) is not None:
+            name = f"{short(mark.device)} ({mark.source})"
+            rows.append((name, place.number(mark.conditions), published_text(mark), "", ", ".join(mark.remarks)))
+    return ChartTable(("system", place.name, axes.titled(what.quantity, unit), "repeats", "remarks"), tuple(rows))
+
+
+_THROUGHPUT = Curves(
+    "throughput-by-batch", "Throughput by batch size", THROUGHPUT, "throughput", Place(BATCH, "batch size")
+)
+
+
+def throughput_by_batch(section: Section) -> Chart | None:
+    """Return a line of throughput for each system, if any ran with two batch sizes."""
+    return curve_chart(section, _THROUGHPUT)
+
+
+@dataclass(frozen=True)
+class _MemoryLimits:
+    """What processes may use at most: limits to draw, and sentences about those far above all values."""
+
+    drawn: tuple[Limit, ...]
+    named: str
+
+
+def _limits_of(results: ReportResults, points: Iterable[Point]) -> _MemoryLimits:
+    """Return the memory of each system; systems with the same have one limit together."""
+    points = list(points)
+    every = _limits(results, points)
+    largest = max((point.mean.value or 0.0 for point in points), default=0.0)
+    drawn = tuple(limit for limit in every if limit.value <= _FARTHEST * largest)
+    return _MemoryLimits(drawn, " ".join(f"Beyond the axis: {limit.label}." for limit in every if limit not in drawn))
+
+
+def _limits(results: ReportResults, points: Sequence[Point]) -> list[Limit]:
+    labels = system_labels(results)
+    systems: dict[int, dict[str, None]] = {}
+    for point in points:
+        accelerator = point.results[0].document["accelerator"]
+        if memory := accelerator.get("memory_mib"):
+            share = round(memory / accelerator.get("ranks", 1))  # a peak is that of the largest process
+            systems.setdefault(share, {})[labels[point.system]] = None
+    every = {labels[point.system] for point in points}
+    return [
+        Limit(share, f"memory of {_whose(list(names), every)}, {format_number(share / _MIB)} GiB")
+        for share, names in sorted(systems.items())
+    ]
+
+
+def _whose(names: Sequence[str], every: set[str]) -> str:
+    return "each system" if len(names) > 1 and set(names) == every else " and ".join(names)
+
+
+def memory(section: Section) -> Chart | None:
+    """Return the memory of devices, or of processes on hosts that compute themselves, if two runs differ in it."""
+    if section.key.task == MICROBENCHMARK:
+        return None
+    metric = ALLOCATED if section.points(ALLOCATED) else PROCESS
+    quantity, limits = f"peak {_OF_METRIC[metric]}", _limits_of(section.results, section.points(metric))
+    title = quantity.capitalize()
+    curves = Curves("memory-by-batch", f"{title} by batch size", metric, quantity, _PLACE, limits.named)
+    behind = [layer for limit in limits.drawn for layer in level(limit.value, limit.label)]
+    by_batch = curve_chart(section, curves, behind, including=[limit.value for limit in limits.drawn])
+    if by_batch is not None:
+        return by_batch
+    bars = Bars("memory", title, quantity, (BarPart("memory", metric),), limits.named)
+    return bar_chart(section, bars, limits.drawn, fewest=2)
