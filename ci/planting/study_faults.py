@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults import Fault
 
 FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
-JOBS = "tests/unit/studies/test_schedulers.py"
+JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 

@@ -1,4 +1,4 @@
-"""The study.run command: do the runs of a study that are not done, here or by a scheduler."""
+"""The study.run command: do the runs of a study that are not done, here or as jobs of Slurm."""
 
 import shlex
 from collections import Counter
@@ -21,8 +21,8 @@ from sifmark.studies.running.order import parse_budget
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, StudyRunner, no_pipe
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.running.states import read_states
-from sifmark.studies.schedulers.jobs import JobArray
-from sifmark.studies.schedulers.submit import submit_runs
+from sifmark.studies.slurm.jobs import JobArray
+from sifmark.studies.slurm.submit import submit_runs
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
 HERE, SLURM = PLACES = ("here", "slurm")
@@ -83,14 +83,14 @@ def _say_nothing_is_left(plan: StudyPlan) -> None:
 
 def _shape(array: JobArray) -> tuple[str, int, int, int, int]:
     shape = array.shape
-    return shape.system, len(array.elements), shape.nodes, shape.devices, shape.seconds // 60
+    return shape.system, len(array.tasks), shape.nodes, shape.devices, shape.seconds // 60
 
 
 def _say_what_is_left_out(choice: Choice) -> None:
     for name in choice.not_here:
         warn(f"the image of system {name} is not here, and so its runs are left out")
     if choice.on_more_nodes:
-        warn(f"{choice.on_more_nodes} runs need several nodes and are left out; a scheduler can do them: --on slurm")
+        warn(f"{choice.on_more_nodes} runs need several nodes and are left out; Slurm can do them: --on slurm")
 
 
 def _show(plan: StudyPlan, choice: Choice, settings: Settings, form: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from sifmark.core.settings import Settings
 from sifmark.studies.plan import FAILED, Request, plan_study
 from sifmark.studies.running.failures import NO_RESULT, RunFailure, failures_in
-from sifmark.studies.schedulers.states import job_states, merge
+from sifmark.studies.slurm.states import job_states, merge
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
 _WITHOUT_RESULT = (FAILED, NO_RESULT)  # of --retry: what means runs that left no result

@@ -1,4 +1,4 @@
-"""Jobs of studies: options of sites, arrays, scripts of every scheduler, and what is made of a scheduler's answers."""
+"""Studies on Slurm: options of sites, arrays, scripts, and the states of runs."""
 
 import errno
 import os
@@ -20,13 +20,13 @@ from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
 from sifmark.dev.script_examples import script_examples
 from sifmark.recipes.golden import REFRESH
-from sifmark.studies.schedulers import preflight
-from sifmark.studies.schedulers.dialects.rendering import SCRIPTS, script_of
-from sifmark.studies.schedulers.jobs import Element, JobArray, JobShape, StartedImage, arrays_of
-from sifmark.studies.schedulers.options import JobOptions, devices_requested, job_options, limit_of, seconds_of
-from sifmark.studies.schedulers.records import Submission, submissions, write_submission
-from sifmark.studies.schedulers.states import JobState, job_states, merge
-from sifmark.studies.schedulers.submit import render_runs, submit_runs
+from sifmark.studies.slurm import submit
+from sifmark.studies.slurm.jobs import ArrayTask, JobArray, JobShape, StartedImage, arrays_of
+from sifmark.studies.slurm.options import JobOptions, devices_requested, job_options, limit_of, seconds_of
+from sifmark.studies.slurm.records import Submission, submissions, write_submission
+from sifmark.studies.slurm.script import script_of
+from sifmark.studies.slurm.states import JobState, job_states, merge
+from sifmark.studies.slurm.submit import render_runs, submit_runs
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 
 EXAMPLE = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
@@ -97,7 +97,7 @@ def test_runs_of_one_shape_share_an_array_in_the_order_of_the_plan() -> None:
     assert arrays == [("here-1x1-10min", ["a", "c", "e"]), ("here-2x4-10min", ["b"]), ("here-1x1-240min", ["d"])]
 
 
-def test_an_array_has_no_more_elements_than_slurm_allows_and_longer_ones_for_those_that_need_them() -> None:
+def test_an_array_has_no_more_tasks_than_slurm_allows_and_longer_ones_for_those_that_need_them() -> None:
     runs = [planned(name) for name in "abcde"]
     options = {"here": JobOptions(max_array_size=2)}
     arrays = [
@@ -107,10 +107,10 @@ def test_an_array_has_no_more_elements_than_slurm_allows_and_longer_ones_for_tho
 
 
 def test_a_word_with_a_tab_or_a_line_break_is_refused() -> None:
-    assert Element(KEY, Path("/r.json"), ("lstm", "--site", "a b")).line == f"{KEY}\t/r.json\tlstm\t--site\ta b"
+    assert ArrayTask(KEY, Path("/r.json"), ("lstm", "--site", "a b")).line == f"{KEY}\t/r.json\tlstm\t--site\ta b"
     for word in ("a\tb", "a\nb"):
         with pytest.raises(UsageError, match="control character"):
-            _ = Element(KEY, Path("/r.json"), (word,)).line
+            _ = ArrayTask(KEY, Path("/r.json"), (word,)).line
 
 
 # Scripts
@@ -121,50 +121,49 @@ def test_scripts_are_as_last_reviewed(path: Path, text: str) -> None:
     assert path.read_text() == text, REFRESH
 
 
-@pytest.mark.parametrize("scheduler", SCRIPTS)
 @pytest.mark.parametrize("start_with", ["sifmark", "apptainer"])
-def test_an_element_runs_its_line_once_under_every_scheduler(scheduler: str, start_with: str, tmp_path: Path) -> None:
-    """The launchers of the schedulers are stand-ins that start the words after their own."""
-    array = _array(tmp_path / "with blank", scheduler, start_with)
+def test_a_task_does_its_run_once(start_with: str, tmp_path: Path) -> None:
+    """The fake srun starts the words after its own."""
+    array = _array(tmp_path / "with blank", start_with)
     for _ in range(2):
-        done = _run_element(array, scheduler)
+        done = _run_task(array)
         assert done.returncode == 0, done.stderr
     (began, ended) = (array.records / "2").read_text().splitlines()
     assert began.startswith("begin ") and ended.startswith("end ") and ended.endswith(" 0")
     assert "is done" in done.stdout
-    words = "lstm --site a b --output " + str(array.elements[1].result)
+    words = "lstm --site a b --output " + str(array.tasks[1].result)
     assert (tmp_path / "with blank" / "words").read_text().splitlines()[-1].endswith(words)
-    assert not list(array.elements[1].result.parent.glob(".*.lock"))
+    assert not list(array.tasks[1].result.parent.glob(".*.lock"))
 
 
 def test_the_lock_of_a_file_that_was_removed_excludes_nobody(tmp_path: Path) -> None:
-    array = _array(tmp_path, "slurm", "sifmark")
-    lock = array.elements[1].result.with_name(".b.lock")
+    array = _array(tmp_path, "sifmark")
+    lock = array.tasks[1].result.with_name(".b.lock")
     with ThreadPoolExecutor() as pool, ExitStack() as others:
         with file_lock(lock):
-            element = pool.submit(_run_element, array, "slurm")
+            task = pool.submit(_run_task, array)
             wait_for_opened(lock)
             lock.unlink()  # as whoever ends a run does, and another one begins
             others.enter_context(file_lock(lock))
-        done = element.result()
+        done = task.result()
     assert done.returncode == 0 and "run b is in progress elsewhere" in done.stdout
     assert not (array.records / "2").exists()
 
 
 @pytest.mark.parametrize("start_with", ["sifmark", "apptainer"])
-def test_a_result_of_another_run_is_none_of_an_element(start_with: str, tmp_path: Path) -> None:
-    array = _array(tmp_path, "slurm", start_with)
-    array.elements[1].result.write_text(EXAMPLE.read_text().replace("training.json", f"/results/{KEY}.json"))
+def test_a_result_of_another_run_is_not_that_of_a_task(start_with: str, tmp_path: Path) -> None:
+    array = _array(tmp_path, start_with)
+    array.tasks[1].result.write_text(EXAMPLE.read_text().replace("training.json", f"/results/{KEY}.json"))
     _program(tmp_path / "bin" / "sifmark", _IMAGE.replace("if [", '[[ $* != *"--run b "* ]] || exec false\nif [', 1))
-    done = _run_element(array, "slurm")
+    done = _run_task(array)
     assert done.returncode == 0 and "is done" not in done.stdout, done.stderr
     assert (array.records / "2").read_text().startswith("begin ")
 
 
-def test_an_element_without_a_line_says_so(tmp_path: Path) -> None:
-    array = _array(tmp_path, "slurm", "sifmark")
+def test_a_task_without_a_line_says_so(tmp_path: Path) -> None:
+    array = _array(tmp_path, "sifmark")
     array.list.unlink()
-    done = _run_element(array, "slurm")
+    done = _run_task(array)
     assert done.returncode == 66 and "do nodes see that folder?" in done.stderr
     (state,) = (state for key, state in _states(array).items() if key == "b")
     assert state.cause == "exit code 66: the node does not see the folder of results"
@@ -172,21 +171,20 @@ def test_an_element_without_a_line_says_so(tmp_path: Path) -> None:
 
 def _states(array: JobArray) -> dict[str, JobState]:
     array.list.write_text(array.lines)
-    write_submission(array.folder, Submission(array.name, "slurm", "here", 600, time.time() - 60, "login", "7"))
+    write_submission(array.folder, Submission(array.name, "here", 600, time.time() - 60, "login", "7"))
     return job_states(array.folder.parent)
 
 
-def _array(folder: Path, scheduler: str, start_with: str) -> JobArray:
-    """An array of two elements, with its files, whose image is a program that writes an example."""
+def _array(folder: Path, start_with: str) -> JobArray:
+    """An array of two tasks, with its files, whose image is a program that writes an example."""
     image, results = folder / "image.sif", folder / "results" / "here"
     results.mkdir(parents=True)
-    for name in ("srun", "mpiexec", "mpirun", "flux", "apptainer", "sifmark"):
-        _program(folder / "bin" / name, _LAUNCHER if name not in ("apptainer", "sifmark") else _IMAGE)
+    for name in ("srun", "apptainer", "sifmark"):
+        _program(folder / "bin" / name, _LAUNCHER if name == "srun" else _IMAGE)
     image.touch()
     array = JobArray(
         name="trial",
         study="trial",
-        scheduler=scheduler,
         shape=JobShape("here", 1, 1, 600),
         options=JobOptions(start_with=start_with),
         image=StartedImage(
@@ -198,14 +196,14 @@ def _array(folder: Path, scheduler: str, start_with: str) -> JobArray:
         ),
         folder=folder / "results" / "jobs",
         work=folder,
-        elements=tuple(
-            Element(key, results / f"{key}.json", ("lstm", "--site", "a b", "--output", str(results / f"{key}.json")))
+        tasks=tuple(
+            ArrayTask(key, results / f"{key}.json", ("lstm", "--site", "a b", "--output", str(results / f"{key}.json")))
             for key in "ab"
         ),
     )
     array.records.mkdir(parents=True)
     array.list.write_text(array.lines)
-    array.script.write_text(script_of(array, scheduler))
+    array.script.write_text(script_of(array))
     return array
 
 
@@ -222,10 +220,9 @@ sed 's|"training.json"|"'"${{@: -1}}"'"|' {EXAMPLE} >"${{@: -1}}"
 """
 
 
-def _run_element(array: JobArray, scheduler: str) -> subprocess.CompletedProcess[str]:
-    index = {"slurm": "SLURM_ARRAY_TASK_ID", "pbs": "PBS_ARRAY_INDEX", "lsf": "LSB_JOBINDEX", "flux": "FLUX_JOB_CC"}
-    variables = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_CPUS_ON_NODE": "2", "PBS_JOBID": "7[2]", "LSB_JOBID": "7"}
-    variables |= {"FLUX_JOB_ID": "f7", index[scheduler]: "2", "PATH": f"{array.work / 'bin'}:{os.environ['PATH']}"}
+def _run_task(array: JobArray) -> subprocess.CompletedProcess[str]:
+    variables = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2", "SLURM_CPUS_ON_NODE": "2"}
+    variables["PATH"] = f"{array.work / 'bin'}:{os.environ['PATH']}"
     environment = {name: value for name, value in os.environ.items() if name != "APPTAINER_BIND"} | variables
     return subprocess.run(
         ["bash", str(array.script)], env=environment, cwd=array.work, capture_output=True, text=True, check=False
@@ -342,7 +339,7 @@ def test_runs_that_wait_or_run_are_not_submitted_again(
     submit_runs(plan, settings)
     slurm(sbatch="13\n", squeue="12_1|RUNNING|None|n1|1764234900|x\n12_2|PENDING|Priority||N/A|x\n")
     (submitted,) = submit_runs(plan, settings)
-    assert [element.key for element in submitted.array.elements] == ["c"]
+    assert [task.key for task in submitted.array.tasks] == ["c"]
 
 
 def test_two_submissions_within_a_second_have_their_own_files(
@@ -361,14 +358,14 @@ def test_a_submission_without_an_answer_keeps_its_files(
 ) -> None:
     slurm()
     _program(plan.folder.parent.parent / "bin" / "sbatch", "#!/bin/sh\nexec sleep 60\n")
-    monkeypatch.setattr("sifmark.studies.schedulers.queue.TIME_LIMIT", 2.0)
+    monkeypatch.setattr("sifmark.studies.slurm.queue.TIME_LIMIT", 2.0)
     with pytest.raises(SifmarkError, match="did not finish within"):
         submit_runs(plan, settings)
     (kept,) = submissions(plan.folder / "jobs")
     assert not kept.job and kept.keys(plan.folder / "jobs") == ["a", "b", "c"]
     slurm(squeue=f"12_1|RUNNING|None|n1|1764234900|sifmark-{kept.name}\n", sbatch="13\n")
     (submitted,) = submit_runs(plan, settings)
-    assert [element.key for element in submitted.array.elements] == ["b", "c"], "Slurm had taken the job"
+    assert [task.key for task in submitted.array.tasks] == ["b", "c"], "Slurm had taken the job"
 
 
 def test_a_run_that_has_a_result_by_now_is_not_submitted(
@@ -379,7 +376,7 @@ def test_a_run_that_has_a_result_by_now_is_not_submitted(
     put("training", first)
     second.result.write_bytes(first.result.read_bytes())
     (submitted,) = submit_runs(plan, settings)
-    assert [element.key for element in submitted.array.elements] == ["b", "c"]
+    assert [task.key for task in submitted.array.tasks] == ["b", "c"]
     assert not second.result.exists(), "a node would take it for the run's own"
     (kept,) = second.result.parent.glob(".earlier/b-1.json")
     assert kept.read_bytes() == first.result.read_bytes()
@@ -397,7 +394,7 @@ def test_the_other_systems_are_submitted_where_an_image_is_missing(
         runs=runs,
     )
     (rendered,) = render_runs(both, settings)
-    assert len(rendered.array.elements) == 3
+    assert len(rendered.array.tasks) == 3
     assert "the image of system other is not here" in capsys.readouterr().err
     with pytest.raises(SifmarkError, match="not built"):
         render_runs(replace(both, images={"other": ""}, runs=runs[3:]), settings)
@@ -421,12 +418,12 @@ def test_a_quota_is_not_a_full_disk_but_needs_the_same(
 
     monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(SifmarkError, match=os.strerror(number)) as caught:
-        preflight.require_room(tmp_path / "results")
+        submit.require_room(tmp_path / "results")
     assert caught.value.code == code
     assert not list((tmp_path / "results").iterdir())
 
 
-# Records of elements
+# Records of tasks
 
 
 def record(text: str) -> str:
@@ -466,37 +463,14 @@ def test_without_slurm_what_has_no_end_is_taken_to_go_on(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    ("begin", "end", "warning"),
-    [
-        (-50, -40, ""),
-        (-3700, -3690, r"the clock of n1 is at least 36\d\d s behind the others"),
-        (3600, 3610, r"the clock of n1 is at least 3[56]\d\d s ahead of the others"),
-    ],
-)
-def test_a_clock_that_is_certainly_off_is_named(
-    slurm: Callable[..., None],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    begin: int,
-    end: int,
-    warning: str,
-) -> None:
-    folder = _submitted(tmp_path, 60, f"begin @{begin} n1 12_1 0\nend @{end} n1 12_1 0 0")
-    job_states(folder.parent)
-    text = capsys.readouterr().err
-    assert (text == "") == (not warning)
-    assert re.search(warning, text)
-
-
 def _submitted(folder: Path, ago: float, lines: str) -> Path:
-    """The folder of a submission so many seconds ago, with the record of its only element."""
+    """The folder of a submission so many seconds ago, with the record of its only task."""
     jobs = folder / "results" / "jobs"
     (jobs / "trial.records").mkdir(parents=True)
     (jobs / "trial.runs").write_text(f"{KEY}\t/r.json\tlstm\n")
     if lines:
         (jobs / "trial.records" / "1").write_text(record(lines))
-    write_submission(jobs, Submission("trial", "slurm", "here", 600, time.time() - ago, "login", "12"))
+    write_submission(jobs, Submission("trial", "here", 600, time.time() - ago, "login", "12"))
     return jobs
 
 
@@ -529,11 +503,3 @@ def test_a_result_counts_more_than_a_job_and_a_job_more_than_nothing(
 def test_what_failed_is_to_do_when_it_is_tried_again() -> None:
     (merged,) = merge([planned(KEY)], {KEY: JobState(RunState.FAILED, "TIMEOUT: x")}, retry=True)
     assert (merged.state, merged.reason) == (RunState.TO_DO, "TIMEOUT: x")
-
-
-def test_of_runs_that_are_done_some_records_are_read_for_the_clocks(
-    slurm: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = _submitted(tmp_path, 60, "begin @-3700 n1 12_1 0\nend @-3690 n1 12_1 0 0")
-    assert job_states(folder.parent, keys=["other"]) == {}
-    assert re.search(r"the clock of n1 is at least 36\d\d s behind", capsys.readouterr().err)

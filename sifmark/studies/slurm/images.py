@@ -16,8 +16,8 @@ from sifmark.engines.binds import Bind, all_binds_of, binds_of, read_options
 from sifmark.engines.facts import image_facts
 from sifmark.engines.locate import access_of_image, locate_any
 from sifmark.studies.images import is_address
-from sifmark.studies.schedulers.jobs import StartedImage
-from sifmark.studies.schedulers.options import JobOptions
+from sifmark.studies.slurm.jobs import StartedImage
+from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.study import PlannedRun, System
 
 

@@ -1,4 +1,4 @@
-"""Runs as elements of job arrays: those of one shape and system share an array, in the order of the plan."""
+"""Job arrays of a plan: runs of one system and shape are the tasks of an array, in the order of the plan."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
-from sifmark.studies.schedulers.options import JobOptions, limit_of
+from sifmark.studies.slurm.options import JobOptions, limit_of
 from sifmark.studies.study import PlannedRun
 
 SEPARATOR = "\t"  # between the words of a line of a list
@@ -29,8 +29,8 @@ class JobShape:
 
 
 @dataclass(frozen=True, slots=True)
-class Element:
-    """A run as an element of an array."""
+class ArrayTask:
+    """A run as a task of an array."""
 
     key: str
     result: Path
@@ -51,7 +51,7 @@ class StartedImage:
     """How nodes start the image of a system."""
 
     path: Path  # of the SIF file
-    state: str  # `SIZE MTIME`, by which an element notices that it was replaced
+    state: str  # `SIZE MTIME`, by which a task notices that it was replaced
     binds: tuple[str, ...] = ()  # of the system, as APPTAINER_BIND takes them
     sifmark: tuple[str, ...] = ()  # the words that start sifmark; empty: plain Apptainer
     flags: tuple[str, ...] = ()  # of plain Apptainer, on each node
@@ -62,21 +62,20 @@ class StartedImage:
 
 @dataclass(frozen=True, slots=True)
 class JobArray:
-    """An array of a scheduler: its script `<jobs>/NAME.sh` reads a run from each line of `<jobs>/NAME.runs`."""
+    """A job array: task N of its script `<jobs>/NAME.sh` does the run in line N of `<jobs>/NAME.runs`."""
 
     name: str
     study: str
-    scheduler: str
     shape: JobShape
     options: JobOptions
     image: StartedImage
     folder: Path  # jobs/
     work: Path  # the folder that jobs start in
-    elements: tuple[Element, ...]
+    tasks: tuple[ArrayTask, ...]
 
     @property
     def script(self) -> Path:
-        """The script that the scheduler starts for each element."""
+        """The script that Slurm starts for each task."""
         return self.folder / f"{self.name}.sh"
 
     @property
@@ -86,18 +85,18 @@ class JobArray:
 
     @property
     def records(self) -> Path:
-        """The folder in which elements write when they begin and end."""
+        """The folder in which tasks write when they begin and end."""
         return self.folder / f"{self.name}.records"
 
     @property
     def logs(self) -> Path:
-        """The folder with what elements print."""
+        """The folder with what tasks print."""
         return self.folder / f"{self.name}.logs"
 
     @property
     def lines(self) -> str:
         """The list of runs as a text."""
-        return "".join(f"{element.line}\n" for element in self.elements)
+        return "".join(f"{task.line}\n" for task in self.tasks)
 
 
 def arrays_of(
@@ -118,9 +117,9 @@ def arrays_of(
         yield from ((shape, tuple(members[start : start + size])) for start in range(0, len(members), size))
 
 
-def element_of(planned: PlannedRun) -> Element:
-    """Return a run as an element, with the arguments that say where its result goes."""
-    return Element(planned.key, planned.result.absolute(), planned.arguments)
+def task_of(planned: PlannedRun) -> ArrayTask:
+    """Return a run as an array task, with the arguments that say where its result goes."""
+    return ArrayTask(planned.key, planned.result.absolute(), planned.arguments)
 
 
 def _shape(planned: PlannedRun, options: JobOptions, at_least: float) -> JobShape:

@@ -1,5 +1,7 @@
 """Submitting the runs of a plan that are to be done, in job arrays; never one that waits or runs already."""
 
+import errno
+import os
 import socket
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -9,20 +11,20 @@ from itertools import chain, count
 from pathlib import Path
 
 from sifmark.core.console import warn
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_text
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
+from sifmark.engines.binds import binds_of, read_options
 from sifmark.studies.folder import put_away
 from sifmark.studies.index import entry_for
-from sifmark.studies.schedulers.dialects.rendering import SLURM, script_of
-from sifmark.studies.schedulers.images import started_image
-from sifmark.studies.schedulers.jobs import JobArray, arrays_of, element_of
-from sifmark.studies.schedulers.options import job_options
-from sifmark.studies.schedulers.preflight import require_paths, require_room
-from sifmark.studies.schedulers.queue import is_refusal, require_slurm, submit
-from sifmark.studies.schedulers.records import Submission, jobs_folder, submission_path, write_submission
-from sifmark.studies.schedulers.states import TIMEOUT, JobState, active_jobs, job_states
+from sifmark.studies.slurm.images import started_image
+from sifmark.studies.slurm.jobs import JobArray, arrays_of, task_of
+from sifmark.studies.slurm.options import job_options
+from sifmark.studies.slurm.queue import is_refusal, require_slurm, submit
+from sifmark.studies.slurm.records import Submission, jobs_folder, submission_path, write_submission
+from sifmark.studies.slurm.script import script_of
+from sifmark.studies.slurm.states import TIMEOUT, JobState, active_jobs, job_states
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System
 
 _LONGER = 2.0  # a run that ran out of time gets so many times the limit that it had
@@ -51,18 +53,18 @@ def submit_runs(plan: StudyPlan, settings: Settings, dry_run: bool = False) -> t
     require_room(folder)
     with file_lock(folder / ".submit.lock", waiting="another process submits runs of this study"):
         states = job_states(plan.folder, strict=True)
-        arrays = list(_arrays(_left(plan, states), plan, settings, SLURM, _at_least(states)))
+        arrays = list(_arrays(_left(plan, states), plan, settings, _at_least(states)))
         return tuple(_submit_all(arrays, states))
 
 
-def render_runs(plan: StudyPlan, settings: Settings, scheduler: str = SLURM) -> tuple[SubmittedArray, ...]:
-    """Return the arrays of a plan's runs that are to be done, with the scripts for a scheduler. Nothing is written.
+def render_runs(plan: StudyPlan, settings: Settings) -> tuple[SubmittedArray, ...]:
+    """Return the arrays of a plan's runs that are to be done, with their scripts. Nothing is written.
 
     Raises SifmarkError where an image or data are missing.
     """
     runs = [planned for planned in _with_images(plan) if planned.state is RunState.TO_DO]
-    arrays = _arrays(runs, plan, settings, scheduler, {})
-    return tuple(SubmittedArray(array, script_of(array, scheduler)) for array in arrays)
+    arrays = _arrays(runs, plan, settings, {})
+    return tuple(SubmittedArray(array, script_of(array)) for array in arrays)
 
 
 def _with_images(plan: StudyPlan) -> Iterator[PlannedRun]:
@@ -96,7 +98,7 @@ def _at_least(states: Mapping[str, JobState]) -> dict[str, float]:
 
 
 def _arrays(
-    runs: list[PlannedRun], plan: StudyPlan, settings: Settings, scheduler: str, at_least: Mapping[str, float]
+    runs: list[PlannedRun], plan: StudyPlan, settings: Settings, at_least: Mapping[str, float]
 ) -> Iterator[JobArray]:
     """Yield the arrays of runs, once image and data of each system are checked."""
     systems = {system.name: system for system in plan.study.systems if _of(system, runs)}
@@ -115,13 +117,12 @@ def _arrays(
         yield JobArray(
             name=f"{stamp}-{number}-{shape.text}",
             study=plan.study.name,
-            scheduler=scheduler,
             shape=shape,
             options=options[shape.system],
             image=images[shape.system],
             folder=folder,
             work=Path.cwd(),
-            elements=tuple(map(element_of, members)),
+            tasks=tuple(map(task_of, members)),
         )
 
 
@@ -151,16 +152,15 @@ def _submit(array: JobArray, dependencies: tuple[str, ...]) -> SubmittedArray:
 
     They stay if Slurm does not answer: it may have taken the job, which is then known by its name.
     """
-    script = script_of(array, array.scheduler)
+    script = script_of(array)
     record = Submission(
         name=array.name,
-        scheduler=array.scheduler,
         system=array.shape.system,
         seconds=array.shape.seconds,
         submitted=time.time(),
         host=socket.gethostname(),
     )
-    for folder in (array.records, array.logs, *{element.result.parent for element in array.elements}):
+    for folder in (array.records, array.logs, *{task.result.parent for task in array.tasks}):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(array.list, array.lines)
     write_text(array.script, script)
@@ -180,3 +180,46 @@ def _remove(array: JobArray) -> None:
         path.unlink(missing_ok=True)
     for folder in (array.records, array.logs):
         folder.rmdir()
+
+
+ROOM = 256 * 1024  # bytes that are written for a try: some results
+
+
+def require_room(folder: Path) -> None:
+    """Raise SifmarkError unless results can be written below a folder, which is made if need be.
+
+    Bytes are written and removed again: only this shows a quota.
+    """
+    trial = folder / f".room-{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with trial.open("wb") as stream:
+                stream.write(bytes(ROOM))
+                stream.flush()
+                os.fsync(stream.fileno())
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        raise _no_room(folder, error) from error
+
+
+def _no_room(folder: Path, error: OSError) -> SifmarkError:
+    cause = f"results cannot be written to {folder}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        remedy = "make room, see `df -h .` and your quota; or choose another folder with --results"
+        return SifmarkError(cause, remedy, code="disk-full")
+    return SifmarkError(cause, "choose a folder that you may write to, with --results", code="system-error")
+
+
+def require_paths(system: System, runs: Iterable[PlannedRun]) -> None:
+    """Raise UsageError unless the data of runs and the bind mounts of their system are here.
+
+    Nodes are taken to see the same paths.
+    """
+    for path in system.bind:
+        if not Path(path.partition(":")[0]).exists():
+            cause = f"system {system.name}: bind {path}: no such file or folder on this host"
+            raise UsageError(cause, "correct bind in the study file", code="file-missing")
+    for words in {read_options(planned.run.arguments) for planned in runs}:
+        binds_of(words, make_folders=False)

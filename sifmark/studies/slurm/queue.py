@@ -11,7 +11,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CompletedCommand, run
 
 TIME_LIMIT = 120.0  # seconds that a busy controller may take to answer
-_COLUMNS = ("%i", "%T", "%r", "%N", "%S", "%j")  # of squeue: ID of the element, state, reason, nodes, start, name
+_COLUMNS = ("%i", "%T", "%r", "%N", "%S", "%j")  # of squeue: ID of the task, state, reason, nodes, start, name
 _FIELDS = ("JobID", "State", "ExitCode", "NodeList", "Start")  # of sacct
 _TIMES = {"SLURM_TIME_FORMAT": "%s"}  # seconds since 1970
 # What sbatch says, in lower case, and what to do about it.
@@ -34,8 +34,8 @@ _REMEDIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ElementStatus:
-    """An element of an array as Slurm has it."""
+class TaskStatus:
+    """An array task as Slurm has it."""
 
     state: str  # in Slurm's words: PENDING, RUNNING, COMPLETED, TIMEOUT ...
     reason: str = ""  # why it waits
@@ -46,9 +46,9 @@ class ElementStatus:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What squeue lists: elements by `JOB_INDEX`, and the ID of the job of each name."""
+    """What squeue lists: tasks by `JOB_INDEX`, and the ID of the job of each name."""
 
-    elements: dict[str, ElementStatus] = field(default_factory=dict)
+    tasks: dict[str, TaskStatus] = field(default_factory=dict)
     jobs: dict[str, str] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ def submit(script: Path, dependencies: Sequence[str] = ()) -> str:
 
 
 def ask_queue() -> "Queue":
-    """Return this user's elements as squeue has them, those of the last minutes too.
+    """Return this user's array tasks as squeue has them, those of the last minutes too.
 
     Raises SifmarkError if the controller does not answer.
     """
@@ -86,13 +86,13 @@ def ask_queue() -> "Queue":
     queue = Queue()
     for line in done.output.splitlines():
         key, state, reason, nodes, start, name = (line.split("|", 5) + [""] * 6)[:6]
-        queue.elements[key] = ElementStatus(state, "" if reason == "None" else reason, nodes, None, _time(start))
+        queue.tasks[key] = TaskStatus(state, "" if reason == "None" else reason, nodes, None, _time(start))
         queue.jobs[name] = key.partition("_")[0]
     return queue
 
 
-def accounted(jobs: Iterable[str]) -> dict[str, ElementStatus]:
-    """Return elements by `JOB_INDEX` as sacct has them; nothing where Slurm keeps no accounts."""
+def accounted(jobs: Iterable[str]) -> dict[str, TaskStatus]:
+    """Return array tasks by `JOB_INDEX` as sacct has them; nothing where Slurm keeps no accounts."""
     wanted = ",".join(sorted(set(jobs)))
     if not wanted or shutil.which("sacct") is None:
         return {}
@@ -101,11 +101,11 @@ def accounted(jobs: Iterable[str]) -> dict[str, ElementStatus]:
     return {} if done.exit_code else dict(map(_account, done.output.splitlines()))
 
 
-def _account(line: str) -> tuple[str, ElementStatus]:
+def _account(line: str) -> tuple[str, TaskStatus]:
     key, state, code, nodes, start = (line.split("|", 4) + [""] * 5)[:5]
     number = code.partition(":")[0]
     exit_code = int(number) if number.isdigit() else None
-    return key, ElementStatus(state.partition(" ")[0], "", nodes, exit_code, _time(start))  # CANCELLED by 1000
+    return key, TaskStatus(state.partition(" ")[0], "", nodes, exit_code, _time(start))  # CANCELLED by 1000
 
 
 def _time(text: str) -> float | None:

@@ -1,25 +1,22 @@
-"""What became of each submitted run: Slurm's queue, its accounts if it keeps any, and the records of the elements."""
+"""States of submitted runs: from squeue, from sacct where it keeps accounts, and from the records of array tasks."""
 
-import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sifmark.core.console import warn
 from sifmark.core.errors import SifmarkError
-from sifmark.studies.schedulers.clocks import NodeClocks
-from sifmark.studies.schedulers.dialects.script import CODE_IMAGE_CHANGED, CODE_LIST_MISSING, WARNING_SECONDS
-from sifmark.studies.schedulers.dialects.slurm import job_name
-from sifmark.studies.schedulers.options import clock_of
-from sifmark.studies.schedulers.queue import ElementStatus, Queue, accounted, ask_queue, require_slurm
-from sifmark.studies.schedulers.records import (
-    ElementEvent,
-    ElementRecord,
+from sifmark.studies.slurm.options import clock_of
+from sifmark.studies.slurm.queue import Queue, TaskStatus, accounted, ask_queue, require_slurm
+from sifmark.studies.slurm.records import (
     Submission,
-    element_record,
+    TaskEvent,
+    TaskRecord,
     jobs_folder,
     submissions,
+    task_record,
 )
+from sifmark.studies.slurm.script import CODE_IMAGE_CHANGED, CODE_LIST_MISSING, WARNING_SECONDS, job_name
 from sifmark.studies.study import PlannedRun, RunState
 
 _WAITING = {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
@@ -28,7 +25,6 @@ _ACTIVE = {"RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_
 _AGAIN = {"CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "REVOKED"}
 INTERRUPTED = "interrupted"  # a state of results
 TIMEOUT, OUT_OF_MEMORY = "TIMEOUT", "OUT_OF_MEMORY"
-_SAMPLE = 200  # records that are read for the clocks alone
 _TERMINATED = 143  # 128 and SIGTERM: exit code of an image that a signal stopped
 _CODES = {
     2: "wrong usage, see its log",
@@ -42,14 +38,14 @@ _CODES = {
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What became of a run in its last submission.
+    """The state of a run in its last submission.
 
     DONE means that its job ended well, and the result says the rest. TO_DO has the cause why it is to be done again.
     """
 
     state: RunState
     cause: str
-    job: str = ""  # ID of the element: JOB_INDEX
+    job: str = ""  # ID of the task: JOB_INDEX
     system: str = ""
     nodes: str = ""
     limit: int = 0  # seconds that it was given
@@ -59,43 +55,24 @@ class JobState:
 def job_states(results: Path, keys: Collection[str] | None = None, *, strict: bool = False) -> dict[str, JobState]:
     """Return the state of each run of a study's results that was submitted, by key.
 
-    If `keys` are given, such as those of runs without a result, others are left out; only some of their records are
-    read, for the clocks. Warns of nodes whose clocks are off. Without Slurm, or if it does not answer, the records of
-    elements decide; with `strict` SifmarkError is raised.
+    If `keys` are given, such as those of runs without a result, others are left out. Without Slurm, or if it does not
+    answer, the records of tasks decide; with `strict` SifmarkError is raised.
     """
     folder = jobs_folder(results)
     last = _last_submissions(folder)
     if not last:
         return {}
     queue = _ask(strict)
-    history = _History(folder, NodeClocks(time.time()), asked=queue is not None)
-    places = {
-        key: (_with_job(submission, queue.jobs if queue else {}), index)
-        for key, (submission, index) in _some(last, keys).items()
-    }
-    elements = _elements(places.values(), queue) if queue else {}
-    states = {key: history.state(*place, elements) for key, place in places.items()}
-    for warning in history.clocks.warnings():
-        warn(warning)
-    return states if keys is None else {key: states[key] for key in keys if key in states}
+    wanted = last if keys is None else [key for key in keys if key in last]
+    places = {key: (_with_job(last[key][0], queue.jobs if queue else {}), last[key][1]) for key in wanted}
+    tasks = _tasks(places.values(), queue) if queue else {}
+    return {key: _state(folder, *place, tasks, asked=queue is not None) for key, place in places.items()}
 
 
-def _some(
-    last: Mapping[str, tuple[Submission, int]], keys: Collection[str] | None
-) -> dict[str, tuple[Submission, int]]:
-    """Return the submissions of some keys, and of a sample of the others."""
-    if keys is None:
-        return dict(last)
-    wanted = frozenset(keys)
-    others = [key for key in last if key not in wanted]
-    sample = others[:: len(others) // _SAMPLE + 1]
-    return {key: last[key] for key in (*keys, *sample) if key in last}
-
-
-def _elements(places: Iterable[tuple[Submission, int]], queue: Queue) -> dict[str, ElementStatus]:
-    """Return what Slurm says of elements: its accounts are asked for those that left the queue."""
-    gone = {submission.job for submission, index in places if _element(submission, index) not in queue.elements}
-    return {**accounted(filter(None, gone)), **queue.elements}
+def _tasks(places: Iterable[tuple[Submission, int]], queue: Queue) -> dict[str, TaskStatus]:
+    """Return the tasks as Slurm has them: sacct is asked for those that left the queue."""
+    gone = {submission.job for submission, index in places if _task_id(submission, index) not in queue.tasks}
+    return {**accounted(filter(None, gone)), **queue.tasks}
 
 
 def merge(runs: Iterable[PlannedRun], states: Mapping[str, JobState], *, retry: bool = False) -> Iterator[PlannedRun]:
@@ -129,7 +106,7 @@ def _merged(planned: PlannedRun, state: JobState, retry: bool) -> PlannedRun:
 
 
 def _last_submissions(folder: Path) -> dict[str, tuple[Submission, int]]:
-    """Return by key the last submission of a run and the number of its element."""
+    """Return by key the last submission of a run and the number of its task."""
     return {
         key: (submission, index)
         for submission in submissions(folder)
@@ -144,7 +121,7 @@ def _ask(strict: bool) -> Queue | None:
     except SifmarkError as error:
         if strict:
             raise
-        warn(f"what became of jobs is read from their own records alone: {error.cause}")
+        warn(f"states of jobs are read from their own records alone: {error.cause}")
         return None
 
 
@@ -153,42 +130,34 @@ def _with_job(submission: Submission, names: Mapping[str, str]) -> Submission:
     return submission if submission.job else replace(submission, job=names.get(job_name(submission.name), ""))
 
 
-def _element(submission: Submission, index: int) -> str:
+def _task_id(submission: Submission, index: int) -> str:
     return f"{submission.job}_{index}"
 
 
-@dataclass
-class _History:
-    """The records that elements wrote in a folder."""
-
-    folder: Path
-    clocks: NodeClocks
-    asked: bool  # whether Slurm answered
-
-    def state(self, submission: Submission, index: int, elements: Mapping[str, ElementStatus]) -> JobState:
-        """Return the state of an element by what Slurm says of it, or, if it has forgotten it, by its record."""
-        element = elements.get(_element(submission, index))
-        if element is not None and element.state in _WAITING | _ACTIVE:
-            state = RunState.QUEUED if element.state in _WAITING else RunState.RUNNING
-            cause = element.reason if state is RunState.QUEUED else ""
-            return _job_state(submission, index, state, cause, element.nodes)
-        record = element_record(self.folder, submission.name, index)
-        self.clocks.note(submission, record, element)
-        if element is None:
-            return _by_record(submission, index, record, self.asked)
-        return _ended(submission, index, record, element)
+def _state(
+    folder: Path, submission: Submission, index: int, tasks: Mapping[str, TaskStatus], *, asked: bool
+) -> JobState:
+    """Return the state of a task from Slurm, or from its record if Slurm has forgotten it or was not `asked`."""
+    task = tasks.get(_task_id(submission, index))
+    if task is not None and task.state in _WAITING | _ACTIVE:
+        state = RunState.QUEUED if task.state in _WAITING else RunState.RUNNING
+        return _job_state(submission, index, state, task.reason if state is RunState.QUEUED else "", task.nodes)
+    record = task_record(folder, submission.name, index)
+    if task is None:
+        return _by_record(submission, index, record, asked)
+    return _ended(submission, index, record, task)
 
 
-def _ended(submission: Submission, index: int, record: ElementRecord, element: ElementStatus) -> JobState:
-    code = record.last.code if record.last else element.exit_code
-    state, cause = _outcome(element.state, element.exit_code if code is None else code, submission, record.seconds)
-    if element.state in _AGAIN and element.nodes and element.nodes != "None assigned":
-        cause += f" on {element.nodes}"
-    return _job_state(submission, index, state, cause, element.nodes, record.seconds)
+def _ended(submission: Submission, index: int, record: TaskRecord, task: TaskStatus) -> JobState:
+    code = record.last.code if record.last else task.exit_code
+    state, cause = _outcome(task.state, task.exit_code if code is None else code, submission, record.seconds)
+    if task.state in _AGAIN and task.nodes and task.nodes != "None assigned":
+        cause += f" on {task.nodes}"
+    return _job_state(submission, index, state, cause, task.nodes, record.seconds)
 
 
 def _outcome(state: str, code: int | None, submission: Submission, seconds: int | None) -> tuple[RunState, str]:
-    """Return what Slurm's word for the end of an element means for its run."""
+    """Return the state of a run from Slurm's state of its ended task."""
     if state == "COMPLETED":
         return RunState.DONE, ""
     if state == TIMEOUT or (code == _TERMINATED and _took_its_time(submission, seconds)):
@@ -213,8 +182,8 @@ def _took_its_time(submission: Submission, seconds: int | None) -> bool:
     return seconds is not None and seconds >= submission.seconds - 2 * WARNING_SECONDS
 
 
-def _by_record(submission: Submission, index: int, record: ElementRecord, asked: bool) -> JobState:
-    """Return the state of an element that Slurm does not know, or was not `asked` for."""
+def _by_record(submission: Submission, index: int, record: TaskRecord, asked: bool) -> JobState:
+    """Return the state of a task that Slurm does not know, or was not `asked` for."""
     last = record.last
     if last is not None and last.what == "end":
         word = "FAILED" if last.code else "COMPLETED"
@@ -226,7 +195,7 @@ def _by_record(submission: Submission, index: int, record: ElementRecord, asked:
     return _job_state(submission, index, state, cause, last.node if last else "", record.seconds)
 
 
-def _lost(submission: Submission, last: ElementEvent | None) -> str:
+def _lost(submission: Submission, last: TaskEvent | None) -> str:
     if not submission.job:
         return "its submission did not come to an end"
     if last is None:
@@ -237,5 +206,5 @@ def _lost(submission: Submission, last: ElementEvent | None) -> str:
 def _job_state(
     submission: Submission, index: int, state: RunState, cause: str, nodes: str = "", seconds: int | None = None
 ) -> JobState:
-    job = _element(submission, index) if submission.job else ""
+    job = _task_id(submission, index) if submission.job else ""
     return JobState(state, cause, job, submission.system, nodes, submission.seconds, seconds)

@@ -18,7 +18,7 @@ ARRAY_SIZE = 1000  # Slurm's own MaxArraySize is 1001, which the largest index s
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """What a site asks of the scheduler for every run on a system."""
+    """What a site asks of Slurm for every run on a system."""
 
     partition: str = ""
     account: str = ""

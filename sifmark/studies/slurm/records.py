@@ -1,4 +1,4 @@
-"""What is kept beside the scripts: a record of each submission, and the lines that elements write."""
+"""On-disk job records: submissions, and the begin and end events of array tasks."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core.files import write_json
-from sifmark.studies.schedulers.jobs import SEPARATOR
+from sifmark.studies.slurm.jobs import SEPARATOR
 
 JOBS = "jobs"  # the folder of a study's results with scripts, lists and records
 _SUFFIX = ".job"
@@ -19,15 +19,14 @@ class Submission:
     """An array that was submitted: `<jobs>/NAME.job`, JSON that is by its name no result. `NAME.runs` has its runs."""
 
     name: str
-    scheduler: str
     system: str
-    seconds: int  # time limit of each element
+    seconds: int  # time limit of each task
     submitted: float  # seconds since 1970, by the clock of the host that submitted
     host: str
     job: str = ""  # ID; empty while it is being submitted
 
     def keys(self, folder: Path) -> list[str]:
-        """Return the keys of its runs, in the order of its elements; none if the list is gone."""
+        """Return the keys of its runs, in the order of its tasks; none if the list is gone."""
         with suppress(OSError):
             lines = (folder / f"{self.name}.runs").read_text(encoding="utf-8").splitlines()
             return [line.partition(SEPARATOR)[0] for line in lines]
@@ -35,8 +34,8 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
-class ElementEvent:
-    """A line of an element's record. Times are by the clock of its node."""
+class TaskEvent:
+    """A line of a task's record. Times are by the clock of its node."""
 
     what: str  # begin or end
     time: int  # seconds since 1970
@@ -47,21 +46,15 @@ class ElementEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class ElementRecord:
-    """What an element wrote of itself."""
+class TaskRecord:
+    """The events that a task wrote, the oldest first."""
 
-    events: tuple[ElementEvent, ...]
-    modified: float  # when the file was changed last, by the clock of the file system
+    events: tuple[TaskEvent, ...]
 
     @property
-    def last(self) -> ElementEvent | None:
+    def last(self) -> TaskEvent | None:
         """The last event, if there is any."""
         return self.events[-1] if self.events else None
-
-    @property
-    def begun(self) -> int:
-        """When the last attempt began, in seconds since 1970."""
-        return max((event.time for event in self.events if event.what == "begin"), default=0)
 
     @property
     def seconds(self) -> int | None:
@@ -83,7 +76,7 @@ def submission_path(folder: Path, name: str) -> Path:
 
 def write_submission(folder: Path, submission: Submission) -> None:
     """Write or replace the record of a submission."""
-    write_json(submission_path(folder, submission.name), asdict(submission))
+    write_json(submission_path(folder, submission.name), {"scheduler": "slurm", **asdict(submission)})
 
 
 def submissions(folder: Path) -> list[Submission]:
@@ -95,24 +88,24 @@ def submissions(folder: Path) -> list[Submission]:
 def _read_submission(path: Path) -> Submission | None:
     with suppress(OSError, ValueError, TypeError):
         document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Submission(**document)
+        return Submission(**{name: value for name, value in document.items() if name != "scheduler"})
     return None
 
 
-def element_record(folder: Path, name: str, index: int) -> ElementRecord:
-    """Return what an element wrote of itself: no events if it never began, or could not write."""
+def task_record(folder: Path, name: str, index: int) -> TaskRecord:
+    """Return the events that a task wrote: none if it never began, or could not write."""
     path = folder / f"{name}.records" / str(index)
     with suppress(OSError):
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        return ElementRecord(tuple(_events(lines)), path.stat().st_mtime)
-    return ElementRecord((), 0.0)
+        return TaskRecord(tuple(_events(lines)))
+    return TaskRecord(())
 
 
-def _events(lines: Sequence[str]) -> Iterator[ElementEvent]:
+def _events(lines: Sequence[str]) -> Iterator[TaskEvent]:
     """Yield the events of whole lines; the last one of a full disk need not be whole."""
     for line in lines:
         words = line.split()
         with suppress(ValueError, IndexError):
             what, time, node, job, restarts = words[:5]
             code = int(words[5]) if what == "end" else None
-            yield ElementEvent(what, int(time), node, job, int(restarts), code)
+            yield TaskEvent(what, int(time), node, job, int(restarts), code)
