@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from sifmark.core.paths import import_shared
-from sifmark.studies.feasibility import Prospect, card_of
+from sifmark.studies.feasibility import ResolvedConfig, card_of
 from sifmark.studies.index import CHECK_SECONDS, IMAGE_SECONDS
 
 # Operations per second that a device does in a network, for want of a measurement: a CPU of few cores, and accelerators
@@ -34,22 +34,22 @@ class Estimate:
 
 
 @cache
-def estimate(forecast: Prospect) -> Estimate:
+def estimate(config: ResolvedConfig) -> Estimate:
     """Return what a run takes by its operations and the rates that are assumed here."""
-    configuration = forecast.configuration
+    configuration = config.configuration
     if configuration is None:
         return Estimate()
     card = card_of(configuration)
     if configuration.task == "microbenchmark":  # its buffers are as large as the device's memory allows
         return Estimate(START_SECONDS + OPERATION_SECONDS)
     memory = _memory_estimate().estimate(card, configuration).total / 1024
-    searches = SEARCH_SECONDS if forecast.searches else 0.0
-    worked = None if forecast.endless else _worked(configuration, card)
+    searches = SEARCH_SECONDS if config.searches else 0.0
+    worked = None if config.endless else _worked(configuration, card)
     if worked is None:
         return Estimate(None, memory)
     seconds = START_SECONDS + configuration.idle_seconds + searches + worked
     limit = configuration.time_limit_seconds
-    return Estimate(min(seconds, limit) if limit else seconds, None if forecast.searches else memory)
+    return Estimate(min(seconds, limit) if limit else seconds, None if config.searches else memory)
 
 
 @cache

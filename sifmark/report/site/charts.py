@@ -28,7 +28,7 @@ from sifmark.studies.history.series import HistoryRun, Series
 WIDTH, HEIGHT = 420, 200  # of the area between the axes of a history
 MOST_POINTS = 400  # runs; of a longer history each mark is a session
 LEAST_SPAN = 0.1  # of the largest value, that an axis shows at least: noise of 1 % is to look like noise
-MOST_UNCHANGED = 20  # places marked at which only circumstances changed
+MOST_UNCHANGED = 20  # places marked at which only the environment changed
 _CHARTS_AT_ONCE, _MOST_PROCESSES = 4, 2  # each process has a JavaScript engine of 100 MB
 _RENDERER = "vl_convert"
 _COLOUR = SYSTEMS[0].light
@@ -150,7 +150,7 @@ def _changes(changes: Sequence[Change], unit: str) -> list[Layer]:
 
 
 def _unchanged(places: Sequence[Change]) -> list[Layer]:
-    """Return a dotted line where circumstances changed and performance did not."""
+    """Return a dotted line where the environment changed and performance did not."""
     if not places:
         return []
     rule = {"type": "rule", "color": MUTED.light, "strokeDash": [2, 3], "strokeWidth": 1, "aria": False}

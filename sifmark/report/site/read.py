@@ -1,7 +1,7 @@
 """Reading results for a site: each is validated once and reduced to what pages need of it, in several processes.
 
 Ten thousand documents would take gigabytes. Of each, what remains are its observation, as comparisons have it, a few
-metrics, and the circumstances of its run for the history; equal ones are kept once.
+metrics, and the environment of its run for the history; equal ones are kept once.
 """
 
 import sys
@@ -24,7 +24,7 @@ from sifmark.results.comparison.observation import Observation, metric_value, me
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.load import LoadedResult, load_file, result_files
 from sifmark.results.rules import violations_of
-from sifmark.studies.history.circumstances import PATHS
+from sifmark.studies.history.environment import PATHS
 from sifmark.studies.history.series import STARTED
 
 ENERGY, LATENCY = "energy_per_unit", "latency_p99"
@@ -59,7 +59,7 @@ class SiteResult:
         return str(self.observation.fields["status.state"])
 
     def for_history(self) -> Observation:
-        """Return the observation with the fields of its circumstances."""
+        """Return the observation with the fields of its environment."""
         return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
 
 

@@ -19,7 +19,7 @@ from sifmark.engines.binds import Bind
 from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
-from sifmark.studies.running import attendant, failures
+from sifmark.studies.running import failures, supervisor
 from sifmark.studies.running.outcome import RunOutcome, outcome_of
 from sifmark.studies.running.places import log_of, require_space
 from sifmark.studies.running.shares import Share
@@ -38,7 +38,7 @@ class ReadySystem:
 
 
 class Processes:
-    """The attendants of the runs in progress, from the thread that starts one to the one that stops all."""
+    """The supervisors of the runs in progress, from the thread that starts one to the one that stops all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ def execute(
     ready.image.require_unchanged()
     environment = {**ready.image.variables, **share.environment, **(pipe.variables if pipe else {})}
     with _without_leftovers(ready.image.engine, name_of(planned)):
-        code = _attend(argv, share, log_of(planned), environment, locks, processes)
+        code = _supervise(argv, share, log_of(planned), environment, locks, processes)
     outcome = outcome_of(planned)
     if outcome.document:
         if ready.settings.results_key is not None:
@@ -137,7 +137,7 @@ def last_line(log: Path) -> str:
     return ""
 
 
-def _attend(
+def _supervise(
     argv: list[str],
     share: Share,
     log: Path,
@@ -145,10 +145,10 @@ def _attend(
     locks: Sequence[int],
     processes: Processes,
 ) -> int:
-    """Run an image to its end by way of an attendant, which holds the locks as long. Return its exit code."""
+    """Run an image to its end by way of a supervisor, which holds the locks as long. Return its exit code."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
-        words = attendant.words_of(argv, share.cores)
+        words = supervisor.words_of(argv, share.cores)
         process = start_apart(words, stream, environment, (*locks, *share.descriptors))
     processes.add(process)
     try:
@@ -161,7 +161,7 @@ def _attend(
 
 @contextmanager
 def _without_leftovers(engine: Engine, name: str) -> Iterator[None]:
-    """End what a killed study left of a run, and afterwards what a killed attendant left of it."""
+    """End what a killed study left of a run, and afterwards what a killed supervisor left of it."""
     engine.end_run(name)
     try:
         yield

@@ -362,18 +362,10 @@ def test_job_scripts_are_submitted_by_hand(tmp_path: Path, site: Settings, monke
         return (SubmittedArray(array, "not this"),)
 
     monkeypatch.setattr(export, "render_runs", rendered)
-    files = {
-        str(file.relative_to(tmp_path)): file
-        for file in export_study(plan(tmp_path), "sbatch", tmp_path / "place", site)
-    }
-    name = "place/trial-1-here-1x1-10min"
-    assert set(files) == {
-        f"{name}.sh",
-        f"{name}.runs",
-        f"{name}.records/.keep",
-        f"{name}.logs/.keep",
-        "place/submit.sh",
-    }
+    written = export_study(plan(tmp_path), "sbatch", tmp_path / "place", site)
+    files = {str(file.relative_to(tmp_path / "place")): file for file in written}
+    name = "trial-1-here-1x1-10min"
+    assert set(files) == {f"{name}.sh", f"{name}.runs", f"{name}.records/.keep", f"{name}.logs/.keep", "submit.sh"}
     assert str(tmp_path / "place") in files[f"{name}.sh"].read_text()
     assert len(files[f"{name}.runs"].read_text().splitlines()) == 2
     assert files["submit.sh"].read_text().splitlines()[-1] == f"sbatch {tmp_path / 'place' / name}.sh"

@@ -28,7 +28,7 @@ from sifmark.results.load import problems_of
 from sifmark.studies.running import failures, places
 from sifmark.studies.running.estimates import Estimates
 from sifmark.studies.running.failures import failures_in
-from sifmark.studies.running.here import make_ready
+from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.places import log_of
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
@@ -55,7 +55,7 @@ def do(engine: ScriptEngine, tmp_path: Path) -> Do:
 
     def run_all(plan: StudyPlan, jobs: int = 0, **options: Any) -> Progress:
         runs = [planned for planned in plan.runs if planned.state is not RunState.DONE]
-        systems = make_ready(plan, runs, engine.settings, jobs)
+        systems = prepare_systems(plan, runs, engine.settings, jobs)
         return StudyRunner(systems, Shares(tmp_path / "shares"), _ignore, _ignore, Estimates(), **options).do(runs)
 
     return run_all
@@ -291,6 +291,6 @@ def test_results_are_signed_where_the_site_has_a_key(
     key = tmp_path / "key.pem"
     key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     plan = plan_of(tmp_path, run_of())
-    systems = make_ready(plan, plan.runs, replace(engine.settings, results_key=key), 0)
+    systems = prepare_systems(plan, plan.runs, replace(engine.settings, results_key=key), 0)
     StudyRunner(systems, Shares(tmp_path / "shares"), _ignore, _ignore, Estimates()).do(plan.runs)
     assert envelope_path(plan.runs[0].result).exists()

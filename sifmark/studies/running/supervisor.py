@@ -1,4 +1,4 @@
-"""A process between a study and the run of an image: when the study is gone, it ends the run and all that it started.
+"""The supervisor of a run: a process that ends the run, and all that it started, when the study is gone.
 
 Started as a module with the processors of the run, such as `0,1`, or a dash for all, and the run's argv. Its stdin is
 a pipe that the study holds open, and what else it inherited are locks, which are held until the run has ended.
@@ -26,12 +26,12 @@ _ORDERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def words_of(argv: Sequence[str], cores: Sequence[int]) -> list[str]:
-    """Return the argv of an attendant of a command, which gets these processors, or all."""
+    """Return the argv of the supervisor of a command that gets these processors, or all."""
     return [sys.executable, "-P", "-m", __name__, ",".join(map(str, cores)) or ALL, *argv]
 
 
 def main(cores: str, argv: Sequence[str]) -> int:
-    """Attend a command to its end. Return its exit code: 128 and its number for a signal."""
+    """Run a command to its end. Return its exit code: 128 and its number for a signal."""
     death: ModuleType = import_shared("system.parent_death")
     death.adopt_orphans()
     wakes, woken = os.pipe()
@@ -83,7 +83,7 @@ def _send(send: Callable[[int, int], None], process: int, number: int) -> None:
 
 
 def _become(cores: str, argv: Sequence[str], parent: int) -> NoReturn:
-    """Become the command, in a session of its own, that the kernel ends with its attendant."""
+    """Become the command, in a session of its own, that the kernel ends with its supervisor."""
     try:
         signal.set_wakeup_fd(-1)
         for number in (*_ORDERS, signal.SIGCHLD):

@@ -16,15 +16,15 @@ from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System
 
 
 @dataclass(frozen=True)
-class Choice:
+class Selection:
     """The runs of a plan that are to be done here, in their order, and why others are not."""
 
     runs: tuple[PlannedRun, ...]
-    not_here: tuple[str, ...] = ()  # systems whose image is not here
-    on_more_nodes: int = 0  # runs that need more than one node
+    missing_images: tuple[str, ...] = ()  # systems whose image is not here
+    multi_node: int = 0  # runs that need more than one node
 
 
-def choose(states: StudyStates, budget: bool, named: bool) -> Choice:
+def select(states: StudyStates, budget: bool, named: bool) -> Selection:
     """Choose the runs that are to be done here.
 
     Those of a job are left to it. What another process does here is chosen too: it may be on its way to end.
@@ -39,16 +39,16 @@ def choose(states: StudyStates, budget: bool, named: bool) -> Choice:
     runs = [each for each in free if plan.images.get(each.run.system)]
     single = [each for each in runs if each.run.nodes == 1]
     ordered = most_informative_first(single) if budget else single
-    return Choice(tuple(ordered), missing, len(runs) - len(single))
+    return Selection(tuple(ordered), missing, len(runs) - len(single))
 
 
-def make_ready(
+def prepare_systems(
     plan: StudyPlan, runs: Iterable[PlannedRun], settings: Settings, jobs: int
 ) -> dict[str, tuple[ReadySystem, Machine]]:
     """Look at the images of the systems that runs are on. Raises SifmarkError for one that cannot run here."""
     names = dict.fromkeys(planned.run.system for planned in runs)
     systems = {system.name: system for system in plan.study.systems}
-    ready = {name: _make_ready(systems[name], settings, jobs) for name in names}
+    ready = {name: _prepared(systems[name], settings, jobs) for name in names}
     for name, (system, _) in ready.items():
         if system.image.facts["identity"] != plan.images[name]:
             cause = f"the image of system {name} was replaced while the study was planned"
@@ -56,7 +56,7 @@ def make_ready(
     return ready
 
 
-def _make_ready(system: System, settings: Settings, jobs: int) -> tuple[ReadySystem, Machine]:
+def _prepared(system: System, settings: Settings, jobs: int) -> tuple[ReadySystem, Machine]:
     address, engine = find(system.image, settings)
     if not has_device(engine, address):
         cause = f"this host does not have the device of system {system.name}, which {system.image} needs"

@@ -1,4 +1,4 @@
-"""What may change between two runs of the same measurement: image, driver, framework, host and their settings."""
+"""The environment of a run: image, driver, framework, host and their settings, and how it changes between runs."""
 
 import json
 from collections import Counter
@@ -55,20 +55,20 @@ HOST = "host"
 LEAST_OF_MEASURED = 0.03  # relative difference of medians that is worth mentioning
 MOST_STRAYS = 0.2  # of the runs on a side may have the other side's value: clocks of hosts differ
 
-Circumstances = Mapping[str, Any]  # by name; what is unknown is left out
+Environment = Mapping[str, Any]  # by name; what is unknown is left out
 
 
 @dataclass(frozen=True)
-class ChangedCircumstance:
-    """A circumstance that differs between the runs before a change and those after it."""
+class EnvironmentChange:
+    """A fact of the environment that differs between the runs before a change and those after it."""
 
     name: str
     before: Any
     after: Any
 
 
-def circumstances_of(observation: Observation) -> Circumstances:
-    """Return what a result says of the circumstances of its run that a change can be blamed on."""
+def environment_of(observation: Observation) -> Environment:
+    """Return the environment of a run: the facts that may explain a change of its performance."""
     fields = observation.fields
     stated = {name: fields.get(path) for name, path in STATED.items()}
     stated |= {f"library {name}": version for name, version in json.loads(fields.get(LIBRARIES) or "{}").items()}
@@ -77,8 +77,8 @@ def circumstances_of(observation: Observation) -> Circumstances:
     return {name: value for name, value in stated.items() if value is not None}
 
 
-def measured_of(observation: Observation) -> Circumstances:
-    """Return what a result says of the state of device and host during its run."""
+def covariates_of(observation: Observation) -> Environment:
+    """Return the measured state of device and host: clocks, temperature and throttling."""
     values = {name: observation.fields.get(path) for name, path in MEASURED.items()}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -88,8 +88,8 @@ def is_variable(field: str) -> bool:
     return field.startswith(ENVIRONMENT)
 
 
-def differences(before: Sequence[Circumstances], after: Sequence[Circumstances]) -> Iterator[ChangedCircumstance]:
-    """Yield the circumstances that nearly all runs before have with one value, and nearly all after with another."""
+def environment_changes(before: Sequence[Environment], after: Sequence[Environment]) -> Iterator[EnvironmentChange]:
+    """Yield the facts that nearly all runs before have with one value, and nearly all after with another."""
     for name in dict.fromkeys(name for side in (before, after) for each in side for name in each):
         counts = [Counter(each[name] for each in side if name in each) for side in (before, after)]
         if not all(counts):
@@ -98,12 +98,10 @@ def differences(before: Sequence[Circumstances], after: Sequence[Circumstances])
         strays = (counts[0][new] / counts[0].total(), counts[1][old] / counts[1].total())
         mostly = of_old > counts[0].total() / 2 and of_new > counts[1].total() / 2
         if old != new and mostly and max(strays) <= MOST_STRAYS:
-            yield ChangedCircumstance(name, old, new)
+            yield EnvironmentChange(name, old, new)
 
 
-def measured_differences(
-    before: Iterable[Circumstances], after: Iterable[Circumstances]
-) -> Iterator[ChangedCircumstance]:
+def covariate_changes(before: Iterable[Environment], after: Iterable[Environment]) -> Iterator[EnvironmentChange]:
     """Yield what was measured and has other values after: numbers without a common range, or other texts."""
     sides = [list(before), list(after)]
     for name in MEASURED:
@@ -111,14 +109,14 @@ def measured_differences(
         if not old or not new:
             continue
         if not all(isinstance(value, int | float) for value in (*old, *new)):
-            yield from differences([{name: value} for value in old], [{name: value} for value in new])
+            yield from environment_changes([{name: value} for value in old], [{name: value} for value in new])
         elif max(old) < min(new) or max(new) < min(old):
             middle = median(old), median(new)
             if abs(middle[1] - middle[0]) >= LEAST_OF_MEASURED * abs(middle[0]):
-                yield ChangedCircumstance(name, *middle)
+                yield EnvironmentChange(name, *middle)
 
 
-def differ(before: Circumstances, after: Circumstances, ignored: Iterable[str] = ()) -> bool:
-    """Return whether two runs have a circumstance with different values, besides those that are ignored."""
+def has_changed(before: Environment, after: Environment, ignored: Iterable[str] = ()) -> bool:
+    """Return whether two runs differ in a fact that both have, besides those that are ignored."""
     common = before.keys() & after.keys() - set(ignored)
     return any(before[name] != after[name] for name in common)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from sifmark.core.process import start_apart
-from sifmark.studies.running.attendant import words_of
+from sifmark.studies.running.supervisor import words_of
 
-Attended = subprocess.Popen[bytes]
+Supervised = subprocess.Popen[bytes]
 
 
 @pytest.fixture
@@ -21,8 +21,8 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def processes() -> Iterator[list[Attended]]:
-    started: list[Attended] = []
+def processes() -> Iterator[list[Supervised]]:
+    started: list[Supervised] = []
     yield started
     for process in started:
         process.kill()
@@ -31,7 +31,7 @@ def processes() -> Iterator[list[Attended]]:
             process.stdin.close()
 
 
-def attend(processes: list[Attended], log: Path, script: str, cores: tuple[int, ...] = ()) -> Attended:
+def supervise(processes: list[Supervised], log: Path, script: str, cores: tuple[int, ...] = ()) -> Supervised:
     with log.open("wb") as stream:
         processes.append(start_apart(words_of([sys.executable, "-S", "-c", script], cores), stream, {}))
     return processes[-1]
@@ -46,11 +46,11 @@ def wait_for(log: Path, text: str) -> None:
     ("script", "code"),
     [("raise SystemExit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137), ("print('well')", 0)],
 )
-def test_the_exit_code_is_that_of_the_run(processes: list[Attended], log: Path, script: str, code: int) -> None:
-    assert attend(processes, log, script).wait() == code
+def test_the_exit_code_is_that_of_the_run(processes: list[Supervised], log: Path, script: str, code: int) -> None:
+    assert supervise(processes, log, script).wait() == code
 
 
-def test_what_cannot_start_says_so(processes: list[Attended], log: Path) -> None:
+def test_what_cannot_start_says_so(processes: list[Supervised], log: Path) -> None:
     with log.open("wb") as stream:
         processes.append(start_apart(words_of(["/nowhere/engine"], ()), stream, {}))
     assert processes[0].wait() == 127
@@ -58,8 +58,8 @@ def test_what_cannot_start_says_so(processes: list[Attended], log: Path) -> None
 
 
 @pytest.mark.parametrize("how", ["an order", "the end of the study"])
-def test_a_run_is_asked_to_end_once(processes: list[Attended], log: Path, how: str) -> None:
-    process = attend(
+def test_a_run_is_asked_to_end_once(processes: list[Supervised], log: Path, how: str) -> None:
+    process = supervise(
         processes,
         log,
         "import signal, sys, time\n"
@@ -77,8 +77,8 @@ def test_a_run_is_asked_to_end_once(processes: list[Attended], log: Path, how: s
     assert log.read_text() == "ready\nasked\n"
 
 
-def test_a_second_order_is_passed_on(processes: list[Attended], log: Path) -> None:
-    process = attend(
+def test_a_second_order_is_passed_on(processes: list[Supervised], log: Path) -> None:
+    process = supervise(
         processes,
         log,
         "import signal, time\n"
@@ -93,25 +93,25 @@ def test_a_second_order_is_passed_on(processes: list[Attended], log: Path) -> No
     assert process.wait() == 0 and log.read_text() == "ready\nasked\nasked\n"
 
 
-def test_what_a_run_leaves_behind_is_ended(processes: list[Attended], log: Path) -> None:
+def test_what_a_run_leaves_behind_is_ended(processes: list[Supervised], log: Path) -> None:
     script = (
         "import subprocess, sys\n"
         "words = [sys.executable, '-S', '-c', 'import time; time.sleep(60)']\n"
         "child = subprocess.Popen(words, start_new_session=True)\n"
         "print(child.pid)"
     )
-    assert attend(processes, log, script).wait() == 0
+    assert supervise(processes, log, script).wait() == 0
     assert not Path(f"/proc/{log.read_text().strip()}").exists()
 
 
-def test_a_run_stays_on_its_processors_and_has_no_input(processes: list[Attended], log: Path) -> None:
+def test_a_run_stays_on_its_processors_and_has_no_input(processes: list[Supervised], log: Path) -> None:
     script = "import os, sys; print(os.sched_getaffinity(0), repr(sys.stdin.read()))"
-    assert attend(processes, log, script, (0,)).wait() == 0
+    assert supervise(processes, log, script, (0,)).wait() == 0
     assert log.read_text() == "{0} ''\n"
 
 
-def test_a_killed_attendant_takes_its_run_with_it(processes: list[Attended], log: Path) -> None:
-    process = attend(processes, log, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
+def test_a_killed_supervisor_takes_its_run_with_it(processes: list[Supervised], log: Path) -> None:
+    process = supervise(processes, log, "import os, time; print(os.getpid(), flush=True); time.sleep(60)")
     wait_for(log, "\n")
     process.kill()
     process.wait()
