@@ -13,8 +13,8 @@ from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import ResolvedConfig, resolve_config
-from sifmark.studies.files.groups import axis_keys
 from sifmark.studies.folder import RESERVED, folder_of, result_path
+from sifmark.studies.groups import axis_keys
 from sifmark.studies.image_options import Division, batch_of_cell, division_of
 from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
 from sifmark.studies.index import OUT_OF_MEMORY, ResultEntry, ResultIndex

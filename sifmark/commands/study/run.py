@@ -12,12 +12,11 @@ from sifmark.core.console import can_draw, output, status, step, warn
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.studies.folder import claim_folder
+from sifmark.studies.overview import Labels
 from sifmark.studies.plan import Request
-from sifmark.studies.running.estimates import Estimates
+from sifmark.studies.running.budget import Estimates, parse_budget
 from sifmark.studies.running.execute import run_argv
 from sifmark.studies.running.local import Selection, prepare_systems, select
-from sifmark.studies.running.matrix import Labels
-from sifmark.studies.running.order import parse_budget
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, StudyRunner, no_pipe
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.running.states import read_states

@@ -11,7 +11,7 @@ import tomlkit
 from sifmark.core.errors import UsageError
 from sifmark.core.process import run
 from sifmark.studies.load import load_study
-from sifmark.studies.source import find_study
+from sifmark.studies.study_file import find_study
 
 OUT_OF_SERVICE = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "boot", "reboot", "power", "no_respond")
 _LONGEST_NAME = 64  # of a system, which names a folder too

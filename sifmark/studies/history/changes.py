@@ -8,10 +8,17 @@ from itertools import pairwise
 from statistics import fmean
 
 from sifmark.results.comparison.intervals import Mean, Ratio, mean
+from sifmark.studies.history.change_points import (
+    FEWEST_TOGETHER,
+    Search,
+    Segmentation,
+    Split,
+    change_of,
+    difference_p,
+    discoveries,
+)
 from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
-from sifmark.studies.history.segments import Search, Segmentation, Split
 from sifmark.studies.history.series import HistoryRun, Series
-from sifmark.studies.history.significance import FEWEST_TOGETHER, change_of, difference_p, discoveries
 
 RATE = 0.01  # of the changes that are reported, at most this part may be false ones
 LEAST_CHANGE = 0.02  # a relative change that matters

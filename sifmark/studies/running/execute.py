@@ -19,10 +19,11 @@ from sifmark.engines.binds import Bind
 from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
-from sifmark.studies.running import failures, supervisor
-from sifmark.studies.running.outcome import RunOutcome, outcome_of
-from sifmark.studies.running.places import log_of, require_space
+from sifmark.studies.folder import log_of, require_space
+from sifmark.studies.index import RunOutcome, outcome_of
+from sifmark.studies.running import supervisor
 from sifmark.studies.running.shares import Share
+from sifmark.studies.running.states import RunFailure, clear_result, record_failure
 from sifmark.studies.study import PlannedRun, RunState, System
 
 _TAIL = 4096  # bytes of a log that are looked at for its last line
@@ -78,7 +79,7 @@ def execute(
     Raises SifmarkError or OSError for what other runs would meet too.
     """
     require_space(planned.result.parent)
-    failures.clear(planned.result)
+    clear_result(planned.result)
     begin = _Begin(planned)
     try:
         argv = run_argv(planned, ready, tuple(share.environment), pipe)
@@ -94,7 +95,7 @@ def execute(
             sign_results(planned.result, ready.settings.results_key)
         return outcome
     if planned.result.exists():
-        failures.clear(planned.result)
+        clear_result(planned.result)
         return begin.failed(outcome.reason, code)
     if processes.stopping:
         return outcome
@@ -178,12 +179,12 @@ class _Begin:
     def failed(self, cause: str, code: int | None) -> RunOutcome:
         """Keep what happened to the run, and return it as its outcome."""
         result = self._planned.result
-        failure = failures.RunFailure(
+        failure = RunFailure(
             cause=cause,
             exit_code=code,
             log=str(log_of(self._planned).relative_to(result.parent)),
             started=self._started.isoformat(timespec="seconds").replace("+00:00", "Z"),
             seconds=round(time.monotonic() - self._clock, 3),
         )
-        failures.record_failure(result, failure)
+        record_failure(result, failure)
         return RunOutcome(RunState.FAILED, failure.reason, {})

@@ -8,8 +8,8 @@ from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.locate import has_device
 from sifmark.engines.start import check_image, find
+from sifmark.studies.running.budget import most_informative_first
 from sifmark.studies.running.execute import ReadySystem
-from sifmark.studies.running.order import most_informative_first
 from sifmark.studies.running.shares import Machine, machine_for
 from sifmark.studies.running.states import StudyStates
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System

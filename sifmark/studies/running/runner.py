@@ -13,12 +13,12 @@ from enum import StrEnum
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
-from sifmark.studies.running.estimates import Estimates
+from sifmark.studies.folder import lock_of
+from sifmark.studies.index import RunOutcome, outcome_of
+from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
-from sifmark.studies.running.failures import failure_file
-from sifmark.studies.running.outcome import RunOutcome, outcome_of
-from sifmark.studies.running.places import lock_of
 from sifmark.studies.running.shares import Machine, Share, Shares
+from sifmark.studies.running.states import failure_file
 from sifmark.studies.study import PlannedRun, RunState
 
 _TICK = 0.5  # seconds between two looks at what others have released

@@ -25,14 +25,12 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.results.envelope import envelope_path
 from sifmark.results.load import problems_of
-from sifmark.studies.running import failures, places
-from sifmark.studies.running.estimates import Estimates
-from sifmark.studies.running.failures import failures_in
+from sifmark.studies.folder import log_of
+from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.local import prepare_systems
-from sifmark.studies.running.places import log_of
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
-from sifmark.studies.running.states import with_failures
+from sifmark.studies.running.states import failures_in, with_failures
 from sifmark.studies.study import RunState, StudyPlan
 
 
@@ -257,7 +255,7 @@ def test_two_at_once_do_each_run_once(site: Settings, tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_study_before_a_run_is_lost(
     do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "free_space", lambda _: 1 << 20)
+    monkeypatch.setattr("sifmark.studies.folder.free_space", lambda _: 1 << 20)
     plan = plan_of(tmp_path, run_of())
     with pytest.raises(SifmarkError) as error:
         do(plan)
@@ -277,7 +275,7 @@ def test_a_quota_that_is_used_up_is_told_and_the_run_is_still_to_do(
     def full(*_: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "a file")
 
-    monkeypatch.setattr(failures, "write_json", full)
+    monkeypatch.setattr("sifmark.studies.running.states.write_json", full)
     plan = plan_of(tmp_path, run_of("here", "--without", "it"), run_of())
     with pytest.raises(SifmarkError) as error:
         do(plan)

@@ -7,11 +7,11 @@ import pytest
 from sifmark.core import paths
 from sifmark.core.settings import Settings
 from sifmark.studies.feasibility import ImageTarget, resolve_config
-from sifmark.studies.files.lines import Lines
 from sifmark.studies.image_options import Cell, Division, arguments_of, division_of, options_of
 from sifmark.studies.overview import remarks_of, rows_of, total
 from sifmark.studies.plan import Request, plan_study
 from sifmark.studies.study import RunState, System
+from sifmark.studies.study_file import Lines
 
 FOUR = System("four", "cuda", devices=4, nodes=8)
 TOML = sorted([*paths.RECIPES.glob("*.toml"), *paths.STUDIES.glob("*.toml")])

@@ -16,9 +16,8 @@ from sifmark.studies.folder import OWNER, claim_folder, run_lock
 from sifmark.studies.image_options import batch_of_cell
 from sifmark.studies.index import NAME, ResultIndex
 from sifmark.studies.load import load_study
-from sifmark.studies.overview import rows_of
+from sifmark.studies.overview import cells_of_plan, rows_of
 from sifmark.studies.plan import Request, plan_study
-from sifmark.studies.running.matrix import cells_of_plan
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
 pytestmark = pytest.mark.usefixtures("any_command")
