@@ -1,4 +1,4 @@
-"""How long runs will take, and how much memory: from their operations, corrected by what was measured here before."""
+"""Estimates of run time and memory from operation counts, corrected by earlier results."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Whether an image can do a cell, as the image itself would say: its configuration is resolved here, without a run."""
+"""Configurations of cells, resolved by the image's own code without a run, or why an image would refuse them."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The `[[run]]` tables of a study file as groups, each value checked as an image does it; and variants of a study."""
+"""Variants and `[[run]]` tables of a study file, whose values are checked by the image's own parser."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

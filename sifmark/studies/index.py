@@ -100,7 +100,7 @@ class ResultIndex:
 
     def _write(self) -> None:
         rows = {name: [size, modified, *_row(each)] for name, (size, modified, each) in self._entries.items()}
-        with suppress(OSError):  # somebody else's folder can be read too
+        with suppress(OSError):  # a read-only folder can be read too
             write_text(self.folder / NAME, orjson.dumps({"version": VERSION, "results": rows}).decode())
 
 

@@ -1,4 +1,4 @@
-"""Study files, read and checked: every error names the line, the field and what to do."""
+"""Loading of studies: every error names the line, the field and a remedy."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

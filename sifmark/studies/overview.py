@@ -205,26 +205,27 @@ def varying(cells: Iterable[Mapping[str, Scalar]]) -> dict[str, list[Scalar]]:
     return {key: _in_order(list(each)) for key, each in values.items() if len(each) > 1}
 
 
-def label_of(run: Run, keys: Iterable[str]) -> str:
-    """Return what a person calls a run: its system, its workload, and what distinguishes it in its group."""
-    named = ("workload", "task", *(key for key in keys if key not in ("workload", "task")))
-    words = [_worded(key, run.cell[key]) for key in named if key in run.cell]
-    repeat = f" ({run.repeat}/{run.repeats})" if run.repeats > 1 else ""
-    return f"{run.system}: {' '.join(words)}{repeat}"
+def varying_by_group(runs: Iterable[PlannedRun]) -> dict[str, dict[str, list[Scalar]]]:
+    """Return by group the keys that have several values among its runs."""
+    cells: dict[str, list[Mapping[str, Scalar]]] = {}
+    for planned in runs:
+        cells.setdefault(planned.run.group, []).append(planned.run.cell)
+    return {group: varying(each) for group, each in cells.items()}
 
 
 class Labels:
-    """What people call the runs of a plan."""
+    """Labels of the runs of a plan."""
 
     def __init__(self, plan: StudyPlan) -> None:
-        cells: dict[str, list[PlannedRun]] = {}
-        for planned in plan.cells:
-            cells.setdefault(planned.run.group, []).append(planned)
-        self._keys = {group: varying(each.run.cell for each in runs) for group, runs in cells.items()}
+        self._keys = varying_by_group(plan.cells)
 
     def of(self, planned: PlannedRun) -> str:
-        """Return what a person calls a run."""
-        return label_of(planned.run, self._keys[planned.run.group])
+        """Return the label of a run: its system, its workload, and what distinguishes it in its group."""
+        run = planned.run
+        named = ("workload", "task", *(key for key in self._keys[run.group] if key not in ("workload", "task")))
+        words = [_worded(key, run.cell[key]) for key in named if key in run.cell]
+        repeat = f" ({run.repeat}/{run.repeats})" if run.repeats > 1 else ""
+        return f"{run.system}: {' '.join(words)}{repeat}"
 
 
 def _matrix(group: str, cells: Sequence[MatrixCell]) -> Matrix:

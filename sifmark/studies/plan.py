@@ -1,4 +1,4 @@
-"""The plan of a study: its runs on the chosen systems, what became of each, and what those to do will take."""
+"""The plan of a study: its runs on the chosen systems with their states and predicted times."""
 
 import re
 import shlex
@@ -160,7 +160,7 @@ def _planned(
 
 
 def _asked(run: Run, key: str, image: SystemImage, folder: Path) -> PlannedRun:
-    """Return a run of which nothing is known yet."""
+    """Return a run whose state is not determined yet."""
     return PlannedRun(run, key, result_path(folder, run.system, key), RunState.TO_DO, "", image=image.identity)
 
 

@@ -23,7 +23,7 @@ Place = Sequence[str | int]  # of a value in a document
 KeyPath = tuple[str | int, ...]  # `("run", 0, "batch_size")` is a key of the first `[[run]]`
 _KEY = re.compile(r"""[ \t]*(?:([A-Za-z0-9_-]+)|"((?:\\.|[^"\\\n])*)"|'([^'\n]*)')[ \t]*""")
 _SKIPPED = re.compile(r"(?:\s+|#[^\n]*)+")
-# What a value consists of, as far as its end depends on it.
+# The tokens of a value that decide where it ends.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|\'[^\'\n]*\'|#[^\n]*|[\[{]|[\]}]|\n|[^\[\]{}"\'#\n]+',
     re.S,

@@ -1,4 +1,4 @@
-"""Exporting a study: the runs that can be done, in the form of another program."""
+"""Export of a study's runs to another program."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping

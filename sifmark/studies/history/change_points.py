@@ -197,7 +197,7 @@ def discoveries(probabilities: Sequence[float], rate: float) -> list[bool]:
 
 
 def _tests(before: Sequence[float], after: Sequence[float]) -> Iterator[tuple[float, float]]:
-    """Yield the standard error of the difference of means and its degrees of freedom, by each test in question."""
+    """Yield the standard error of the difference of means and its degrees of freedom, for each applicable test."""
     yield _student(before, after)
     if min(len(before), len(after)) >= ENOUGH_FOR_WELCH:
         yield welch(before, after)

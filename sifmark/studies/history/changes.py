@@ -1,4 +1,4 @@
-"""Histories: series in periods between change points, with what else changed at each of them."""
+"""Histories: series divided at change points, with the changes of the environment at each."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Series: what was measured again and again on one system, in the order of time, with runs of a session together."""
+"""Time series of one configuration on one system, with runs of a session grouped."""
 
 import math
 from collections import defaultdict
@@ -124,7 +124,7 @@ class Series:
 
 @dataclass
 class LoadedHistory:
-    """The series of some results, and what of the results is in none of them."""
+    """The series of some results, and the results that are in no series."""
 
     series: list[Series]
     invalid: list[str]

@@ -1,4 +1,4 @@
-"""One run of a study: its process is started, attended to its end, and its result is checked or its failure kept."""
+"""Execution of one run: start its supervisor, wait, then check the result or record the failure."""
 
 import subprocess
 import threading
@@ -31,7 +31,7 @@ _TAIL = 4096  # bytes of a log that are looked at for its last line
 
 @dataclass(frozen=True)
 class ReadySystem:
-    """A system whose image is here and was looked at."""
+    """A system whose image was found and checked."""
 
     system: System
     image: CheckedImage
@@ -74,9 +74,9 @@ def execute(
     processes: Processes,
     pipe: ProgressPipe | None = None,
 ) -> RunOutcome:
-    """Do a run, which reports its progress by a pipe, and return what became of it.
+    """Do a run, which reports its progress by a pipe, and return its outcome.
 
-    Raises SifmarkError or OSError for what other runs would meet too.
+    Raises SifmarkError or OSError for errors that would affect every run, such as a full disk or a changed image.
     """
     require_space(planned.result.parent)
     clear_result(planned.result)

@@ -1,4 +1,4 @@
-"""Running a study on this machine: which runs are done, and what is looked at before the first one starts."""
+"""Preparation of runs on this machine: which are selected, and checks of their images."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs of a plan that are to be done here, in their order, and why others are not."""
+    """The runs of a plan that this machine is to do, in order, and why others are left out."""
 
     runs: tuple[PlannedRun, ...]
     missing_images: tuple[str, ...] = ()  # systems whose image is not here
@@ -25,7 +25,7 @@ class Selection:
 
 
 def select(states: StudyStates, budget: bool, named: bool) -> Selection:
-    """Choose the runs that are to be done here.
+    """Choose the runs that this machine is to do.
 
     Those of a job are left to it. What another process does here is chosen too: it may be on its way to end.
 

@@ -1,4 +1,4 @@
-"""The runs of a study, each in a process of its own: as many at once as their shares of this machine allow."""
+"""Concurrent execution of a study's runs, limited by their shares of this machine."""
 
 import errno
 import queue
@@ -30,7 +30,7 @@ PipeFor = Callable[[PlannedRun], ProgressPipe | None]
 
 
 def no_pipe(_planned: PlannedRun) -> None:
-    """Return no pipe: nobody reads how far a run is."""
+    """Return no pipe: progress is not displayed."""
 
 
 class Waiting(StrEnum):
@@ -54,7 +54,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Broken:
-    """A run that could not be done for a reason that other runs would meet too."""
+    """A run that failed for a reason that would affect every run."""
 
     planned: PlannedRun
     error: BaseException

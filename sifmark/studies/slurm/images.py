@@ -1,4 +1,4 @@
-"""The images of systems as nodes will start them: checked on a host without accelerators."""
+"""How nodes start the images of systems, checked on a login node without accelerators."""
 
 import json
 import os
@@ -27,7 +27,7 @@ def started_image(
     """Return how nodes start the image of a system for runs; plain Apptainer has to be told the paths that they use.
 
     With `own_folders` each run writes its result to the folder that it starts in, as in suites of benchmarks.
-    Raises SifmarkError if the image is not here, or cannot be trusted.
+    Raises SifmarkError if the image is missing or cannot be trusted.
     """
     engine = open_engine(settings, APPTAINER)
     path = Path(_located(system, engine)).resolve()

@@ -1,4 +1,4 @@
-"""How a site wants jobs to be submitted: `[slurm]` of the settings, and a system's own table of the study file."""
+"""Job options: `[slurm]` of the settings, overridden by a system's own table in the study file."""
 
 import math
 import re
@@ -12,7 +12,7 @@ from sifmark.core.schemas import check_document
 TIME_CLASSES = tuple(60 * minutes for minutes in (10, 20, 30, 60, 120, 240, 480, 720, 1440, 2880, 4320, 10080))
 MARGIN = 2.0  # a time limit is so many times the estimate ...
 START_SECONDS = 300.0  # ... and this, for an image that is read for the first time and for the correctness check
-UNKNOWN_SECONDS = 3600  # the limit of a run whose length nobody can estimate
+UNKNOWN_SECONDS = 3600  # the limit of a run without an estimate
 ARRAY_SIZE = 1000  # Slurm's own MaxArraySize is 1001, which the largest index stays below
 
 

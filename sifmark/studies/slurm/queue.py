@@ -1,4 +1,4 @@
-"""Slurm's commands: `sbatch`, `squeue` and `sacct` with lists of arguments, and what they answer."""
+"""Slurm's commands sbatch, squeue and sacct, and their parsed output."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Submitting the runs of a plan that are to be done, in job arrays; never one that waits or runs already."""
+"""Submission of a plan's runs as job arrays, once each, after checks of images, data and disk space."""
 
 import errno
 import os
@@ -68,7 +68,7 @@ def render_runs(plan: StudyPlan, settings: Settings) -> tuple[SubmittedArray, ..
 
 
 def _with_images(plan: StudyPlan) -> Iterator[PlannedRun]:
-    """Yield the runs on systems whose image is here; if none is, all, so that the images are asked for."""
+    """Yield the runs on systems whose image was found; if none was, all, so that the error names the images."""
     missing = [name for name, image in plan.images.items() if not image]
     if len(missing) == len(plan.images):
         missing = []
@@ -78,7 +78,7 @@ def _with_images(plan: StudyPlan) -> Iterator[PlannedRun]:
 
 
 def _left(plan: StudyPlan, states: Mapping[str, JobState]) -> list[PlannedRun]:
-    """Return the runs to do that nobody has submitted or done since the plan was made."""
+    """Return the runs to do that have not been submitted or done since the plan was made."""
     busy = {key for key, state in states.items() if state.state in (RunState.QUEUED, RunState.RUNNING)}
     wanted = (each for each in _with_images(plan) if each.state is RunState.TO_DO and each.key not in busy)
     return [planned for planned in wanted if not _is_done(planned)]
@@ -213,7 +213,7 @@ def _no_room(folder: Path, error: OSError) -> SifmarkError:
 
 
 def require_paths(system: System, runs: Iterable[PlannedRun]) -> None:
-    """Raise UsageError unless the data of runs and the bind mounts of their system are here.
+    """Raise UsageError unless the data of runs and the bind mounts of their system exist.
 
     Nodes are taken to see the same paths.
     """

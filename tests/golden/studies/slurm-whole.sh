@@ -51,14 +51,14 @@ mapfile -t -d $'\t' words < <(sed -n "${index}p" "$jobs/$name.runs" | tr -d '\n'
 result=${words[1]} arguments=("${words[@]:2}")
 lock=${result%/*}/.${words[0]}.lock
 
-# Started again after a preemption or the failure of a node, or done by somebody else: nothing is done twice.
+# Requeued after a preemption or the failure of a node, or done by another process: nothing is done twice.
 while command -v flock >/dev/null && { exec 9>>"$lock"; } 2>/dev/null; do
-  # Whoever asks whether a run is in progress holds its lock for an instant.
+  # A process that asks whether a run is in progress holds its lock for an instant.
   flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
   if (($? == 75)); then
     echo "run ${words[0]} is in progress elsewhere" && exit 0
   fi
-  # Whoever ends a run removes its lock file: the lock of a file that is gone excludes nobody.
+  # A process that ends a run removes its lock file: a lock of a removed file does not count.
   [ "$lock" -ef /dev/fd/9 ] && break
 done
 if finished; then
