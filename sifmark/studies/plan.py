@@ -22,7 +22,7 @@ from sifmark.studies.load import load_study
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 
 FAILED = "failed"  # of --retry
-_OTHER_KEYS = ("system", "run", "group", "scaling", "devices", "nodes", "repeat")  # of --only, besides those of cells
+_OTHER_KEYS = ("system", "run", "group", "scaling", "repeat")  # of --only, besides those of cells
 
 _Command = tuple[str, int, int, tuple[str, ...]]
 
@@ -109,7 +109,7 @@ def _matching(runs: Sequence[Run], texts: Iterable[str]) -> Sequence[Run]:
 
 
 def _condition(text: str) -> dict[str, tuple[str, ...]]:
-    keys, condition = tuple(dict.fromkeys((*axis_keys(), *_OTHER_KEYS))), {}
+    keys, condition = (*axis_keys(), *_OTHER_KEYS), {}
     for word in text.split():
         key, equals, value = word.partition("=")
         if not equals or key not in keys:
