@@ -1,12 +1,12 @@
-"""Scripts of job arrays for every scheduler, of two arrays that do not depend on this host: golden texts."""
+"""Job scripts of two arrays that do not depend on this host: golden texts."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from sifmark.core import paths
-from sifmark.studies.schedulers.dialects.rendering import SCRIPTS, script_of
-from sifmark.studies.schedulers.jobs import Element, JobArray, JobShape, StartedImage
-from sifmark.studies.schedulers.options import JobOptions
+from sifmark.studies.slurm.jobs import ArrayTask, JobArray, JobShape, StartedImage
+from sifmark.studies.slurm.options import JobOptions
+from sifmark.studies.slurm.script import script_of
 
 _RESULTS = Path("/scratch/results/turing")
 _WORK = Path("/home/user/my studies")
@@ -14,19 +14,17 @@ _WORK = Path("/home/user/my studies")
 _SIMPLE = JobArray(
     name="20261127-091500-1-alpha-1x1-10min",
     study="turing",
-    scheduler="",
     shape=JobShape("alpha", nodes=1, devices=1, seconds=600),
     options=JobOptions(),
     image=StartedImage(Path("/scratch/dist/cuda.sif"), "1234 1764234900", sifmark=("/opt/sifmark/bin/sifmark",)),
     folder=_RESULTS / "jobs",
     work=_WORK,
-    elements=(Element("0123456789abcdef", _RESULTS / "alpha" / "0123456789abcdef.json", ("resnet50",)),),
+    tasks=(ArrayTask("0123456789abcdef", _RESULTS / "alpha" / "0123456789abcdef.json", ("resnet50",)),),
 )
 # On two nodes, with every option of a site, by plain Apptainer.
 _WHOLE = JobArray(
     name="20261127-091500-2-beta-2x4-1440min",
     study="turing",
-    scheduler="",
     shape=JobShape("beta", nodes=2, devices=4, seconds=86400),
     options=JobOptions(
         partition="gpu",
@@ -52,15 +50,14 @@ _WHOLE = JobArray(
     ),
     folder=_RESULTS / "jobs",
     work=_WORK,
-    elements=tuple(
-        Element(f"{number:016x}", _RESULTS / "beta" / f"{number:016x}.json", ("resnet50", "--replicas", "8"))
+    tasks=tuple(
+        ArrayTask(f"{number:016x}", _RESULTS / "beta" / f"{number:016x}.json", ("resnet50", "--replicas", "8"))
         for number in range(4)
     ),
 )
 
 
 def script_examples() -> Iterator[tuple[Path, str]]:
-    """Yield the golden file of each example and scheduler with its text."""
-    for scheduler in SCRIPTS:
-        for name, array in (("simple", _SIMPLE), ("whole", _WHOLE)):
-            yield paths.GOLDEN / "studies" / f"{scheduler}-{name}.sh", script_of(array, scheduler)
+    """Yield the golden file of each example with its text."""
+    for name, array in (("simple", _SIMPLE), ("whole", _WHOLE)):
+        yield paths.GOLDEN / "studies" / f"slurm-{name}.sh", script_of(array)

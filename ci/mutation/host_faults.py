@@ -125,7 +125,7 @@ HOST = (
     ),
     _fault(
         *("a run outlives its killed study", "_wait", "orders.append(signal.SIGTERM)", "None"),
-        "tests/unit/studies/test_attendant.py",
+        "tests/unit/studies/test_supervisor.py",
     ),
     _fault(
         *("runs side by side have the same processors", "Shares._take_some", "file_lock(path, wait=False)"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults import Fault
 
 FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
-JOBS = "tests/unit/studies/test_schedulers.py"
+JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
@@ -52,7 +52,7 @@ STUDIES = (
     _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
     _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),
     _fault("an array has more elements than allowed", "arrays_of", "options[shape.system].max_array_size", "9", JOBS),
-    _fault("a tab divides an argument", "Element.line", "_CONTROL.search(word)", "None", JOBS),
+    _fault("a tab divides an argument", "ArrayTask.line", "_CONTROL.search(word)", "None", JOBS),
     _fault("a lost job is waited for", "_by_record", "not asked", "True", JOBS),
     _fault(
         "a refused array leaves files",

@@ -9,7 +9,7 @@ from sifmark.recipes.recipe import recipe_names
 def completions(kind: str) -> Iterable[str]:
     """Return all names of a kind: image (recipes too), recipe, study or workload."""
     if kind == "study":
-        from sifmark.studies.source import study_names
+        from sifmark.studies.study_file import study_names
 
         return study_names()
     if kind == "image":

@@ -1,1 +1,1 @@
-"""Studies: files that say which runs answer a question, and what became of the runs."""
+"""Declare, plan, run and track sets of benchmark runs."""

@@ -1,4 +1,4 @@
-"""How long runs will take, and how much memory: from their operations, corrected by what was measured here before."""
+"""Estimates of run time and memory from operation counts, corrected by earlier results."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Any
 
 from sifmark.core.paths import import_shared
 from sifmark.recipes.hardware import assumed_flops
-from sifmark.studies.feasibility import Prospect, card_of
+from sifmark.studies.feasibility import ResolvedConfig, card_of
 from sifmark.studies.index import CHECK_SECONDS, IMAGE_SECONDS
 
 START_SECONDS = IMAGE_SECONDS + CHECK_SECONDS  # and compilation, of which nothing is known yet
@@ -26,22 +26,22 @@ class Estimate:
 
 
 @cache
-def estimate(forecast: Prospect) -> Estimate:
+def estimate(config: ResolvedConfig) -> Estimate:
     """Return what a run takes by its operations and the rates that are assumed here."""
-    configuration = forecast.configuration
+    configuration = config.configuration
     if configuration is None:
         return Estimate()
     card = card_of(configuration)
     if configuration.task == "microbenchmark":  # its buffers are as large as the device's memory allows
         return Estimate(START_SECONDS + OPERATION_SECONDS)
     memory = _memory_estimate().estimate(card, configuration).total / 1024
-    searches = SEARCH_SECONDS if forecast.searches else 0.0
-    worked = None if forecast.endless else _worked(configuration, card)
+    searches = SEARCH_SECONDS if config.searches else 0.0
+    worked = None if config.endless else _worked(configuration, card)
     if worked is None:
         return Estimate(None, memory)
     seconds = START_SECONDS + configuration.idle_seconds + searches + worked
     limit = configuration.time_limit_seconds
-    return Estimate(min(seconds, limit) if limit else seconds, None if forecast.searches else memory)
+    return Estimate(min(seconds, limit) if limit else seconds, None if config.searches else memory)
 
 
 @cache

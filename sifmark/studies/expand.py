@@ -1,4 +1,4 @@
-"""Runs of a study: each combination of the values of a group's axes is a cell, and each cell runs several times."""
+"""Expansion of a study into runs: the product of a group's axes gives its cells, each with several repeats."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
@@ -12,7 +12,7 @@ Values = Mapping[str, tuple[Scalar, ...]]
 
 
 def expand(study: Study, systems: Sequence[System]) -> tuple[Run, ...]:
-    """Return the runs of a study on some of its systems, repeats outermost, so that drifts of a machine hit all alike.
+    """Return the runs of a study on some of its systems, repeats outermost, so that drift affects all alike.
 
     Raises UsageError if they are too many.
     """

@@ -1,4 +1,4 @@
-"""Whether an image can do a cell, as the image itself would say: its configuration is resolved here, without a run."""
+"""Configurations of cells, resolved by the image's own code without a run, or why an image would refuse them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ class ImageTarget:
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # shared by cells, and compared by identity
-class Prospect:
+class ResolvedConfig:
     """A cell as an image would run it: its configuration, or why there is none."""
 
     problem: str = ""
@@ -46,18 +46,18 @@ def problem_anywhere(cell: Cell) -> str:
     """Return why a cell can run on no kind of device; empty if it can run on one."""
     problem = ""
     for target, system in product(_targets(), ANYWHERE):
-        problem = forecast(cell, division_of(cell, system), target).problem
+        problem = resolve_config(cell, division_of(cell, system), target).problem
         if not problem:
             return ""
     return problem
 
 
-def forecast(cell: Cell, division: Division, target: ImageTarget, more: Sequence[str] = ()) -> Prospect:
+def resolve_config(cell: Cell, division: Division, target: ImageTarget, more: Sequence[str] = ()) -> ResolvedConfig:
     """Return the configuration of a cell, with every default filled in, or why an image of this target refuses it."""
     if cell["workload"] not in _cards(target.framework):
-        return Prospect(f"{cell['workload']} is not implemented in {target.framework}")
+        return ResolvedConfig(f"{cell['workload']} is not implemented in {target.framework}")
     if division.devices % division.stages:
-        return Prospect(f"{division.devices} devices are no multiple of {division.stages} stages")
+        return ResolvedConfig(f"{division.devices} devices are no multiple of {division.stages} stages")
     return _resolved(options_of(cell, division, more), target)
 
 
@@ -74,21 +74,21 @@ def card_of(configuration: Any) -> Any:
 
 
 @cache
-def _resolved(options: Any, target: ImageTarget) -> Prospect:
-    """Return the prospect of options; many cells of a study have the same but for their seed."""
+def _resolved(options: Any, target: ImageTarget) -> ResolvedConfig:
+    """Return options resolved; many cells of a study have the same but for their seed."""
     try:
         card = _cards(target.framework)[options.workload]
         configuration = _planning().resolve(options, card, _image(target))
     except usage_error() as error:
-        return Prospect(_in_keys(str(error)))
+        return ResolvedConfig(_in_keys(str(error)))
     supported = _precisions(ImageTarget(target.framework, configuration.device))
     if configuration.precision not in supported:
         precisions = ", ".join(supported)
-        return Prospect(
+        return ResolvedConfig(
             f"precision {configuration.precision}: {configuration.device} in {target.framework} has {precisions}"
         )
     endless = bool(options.samples_per_epoch == UNSEEN)
-    return Prospect(configuration=configuration, searches=options.find_max_batch, endless=endless)
+    return ResolvedConfig(configuration=configuration, searches=options.find_max_batch, endless=endless)
 
 
 @cache

@@ -6,12 +6,13 @@ from itertools import count
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.files import sha256_file, write_json
-from sifmark.studies.files.study_file import read_study_file
-from sifmark.studies.study import Study
+from sifmark.core.files import free_space, human_size, sha256_file, write_json
+from sifmark.studies.study import PlannedRun, Study
+from sifmark.studies.study_file import read_study_file
 
 OWNER = ".study.json"
 _EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
+LEAST_SPACE = 32 << 20  # bytes that have to be free: for the logs and results of runs side by side
 RESERVED = ("jobs", "logs")  # folders beside those of systems
 
 
@@ -87,3 +88,20 @@ def owner_of(folder: Path) -> dict[str, str]:
 def _title(study: Study) -> str:
     """Return the title of the whole study, which its variants share a folder with."""
     return str(read_study_file(study.file).document["title"]) if study.variant else study.title
+
+
+def log_of(planned: PlannedRun) -> Path:
+    """Return the log of a run."""
+    return log_path(planned.result.parent.parent, planned.run.system, planned.key)
+
+
+def lock_of(planned: PlannedRun) -> Path:
+    """Return the lock file of a run, held while it is done."""
+    return run_lock(planned.result.parent.parent, planned.run.system, planned.key)
+
+
+def require_space(folder: Path) -> None:
+    """Raise SifmarkError if a run could not write its result."""
+    if (free := free_space(folder)) < LEAST_SPACE:
+        cause = f"only {human_size(free)} are left on the disk of {folder}"
+        raise SifmarkError(cause, "free space there, then run the study again: it goes on", code="disk-full")

@@ -1,4 +1,4 @@
-"""Cells of a study as command lines of images. The image's own parser says which options and values there are."""
+"""Command lines of images for the cells of a study, checked by the image's own parser."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""The images of systems: whether they are here, and their IDs, which identify results."""
+"""Images of systems: their IDs, which are part of the keys of runs, or why they are missing."""
 
 import json
 from contextlib import suppress
@@ -20,7 +20,7 @@ from sifmark.studies.study import System
 
 @dataclass(frozen=True, slots=True)
 class SystemImage:
-    """The image of a system as it is here: its ID, or an empty one and the reason."""
+    """The image of a system: its ID, or an empty one and the reason why it is missing."""
 
     identity: str
     reason: str

@@ -1,11 +1,12 @@
-"""What became of results, read quickly: each result is validated once, and again only if its file changes."""
+"""Validation cache of a study's results: a file is read again only if its size or time of modification changes."""
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import orjson
 
@@ -19,6 +20,7 @@ from sifmark.studies.study import PlannedRun, RunState
 NAME = ".index.json"
 VERSION = 4
 OUT_OF_MEMORY = "out_of_memory"  # a state that studies print as a result
+NO_DEVICE = "no_device"
 INTERRUPTED = "interrupted"
 OF_ANOTHER = "its result belongs to another run"
 IMAGE_SECONDS = 5.0  # until an image has started
@@ -98,7 +100,7 @@ class ResultIndex:
 
     def _write(self) -> None:
         rows = {name: [size, modified, *_row(each)] for name, (size, modified, each) in self._entries.items()}
-        with suppress(OSError):  # somebody else's folder can be read too
+        with suppress(OSError):  # a read-only folder can be read too
             write_text(self.folder / NAME, orjson.dumps({"version": VERSION, "results": rows}).decode())
 
 
@@ -175,3 +177,26 @@ def _read_index(path: Path) -> dict[str, tuple[int, int, ResultEntry]]:
             rows = document["results"].items()
             return {name: (size, modified, _entry(values)) for name, (size, modified, *values) in rows}
     return {}
+
+
+class RunOutcome(NamedTuple):
+    """The state of a run, the reason for it, and its result; that is empty if there is no valid one."""
+
+    state: RunState
+    reason: str
+    document: Mapping[str, Any]
+
+    @property
+    def lacks_device(self) -> bool:
+        """Whether the run ended because its device is not on this machine."""
+        return bool(self.document) and self.document["status"]["state"] == NO_DEVICE
+
+
+def outcome_of(planned: PlannedRun) -> RunOutcome:
+    """Return the outcome of a run from its result file. Without one of its own, the run is to do."""
+    if not planned.result.exists():
+        return RunOutcome(RunState.TO_DO, "", {})
+    loaded = next(iter(load_file(str(planned.result))))
+    entry = entry_of(loaded)
+    own = entry.of_run(planned.identity)
+    return RunOutcome(own.state, own.reason, {} if loaded.problems or own is not entry else loaded.document)

@@ -1,4 +1,4 @@
-"""Study files, read and checked: every error names the line, the field and what to do."""
+"""Loading of studies: every error names the line, the field and a remedy."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,13 +7,11 @@ from typing import Any
 
 from sifmark.core.schemas import read_schema
 from sifmark.recipes.recipe import recipe_names
-from sifmark.studies.files.groups import axis_keys, read_groups
-from sifmark.studies.files.study_file import Place, StudyFile, read_study_file
-from sifmark.studies.files.variants import apply_variant
 from sifmark.studies.folder import RESERVED
+from sifmark.studies.groups import apply_variant, axis_keys, read_groups
 from sifmark.studies.images import is_recipe_or_place
-from sifmark.studies.source import find_study, study_names
 from sifmark.studies.study import Group, Limitation, Output, Source, Study, System
+from sifmark.studies.study_file import Place, StudyFile, find_study, read_study_file, study_names
 
 __all__ = ["load_study", "study_names", "variant_names"]
 

@@ -1,4 +1,4 @@
-"""The plan of a study: its runs on the chosen systems, what became of each, and what those to do will take."""
+"""The plan of a study: its runs on the chosen systems with their states and predicted times."""
 
 import re
 import shlex
@@ -12,9 +12,9 @@ from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
 from sifmark.studies.expand import expand
-from sifmark.studies.feasibility import Prospect, forecast
-from sifmark.studies.files.groups import axis_keys
+from sifmark.studies.feasibility import ResolvedConfig, resolve_config
 from sifmark.studies.folder import RESERVED, folder_of, result_path
+from sifmark.studies.groups import axis_keys
 from sifmark.studies.image_options import Division, batch_of_cell, division_of
 from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
 from sifmark.studies.index import OUT_OF_MEMORY, ResultEntry, ResultIndex
@@ -22,7 +22,9 @@ from sifmark.studies.load import load_study
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 
 FAILED = "failed"  # of --retry
-_OTHER_KEYS = ("system", "run", "group", "scaling", "devices", "nodes", "repeat")  # of --only, besides those of cells
+_OTHER_KEYS = ("system", "run", "group", "scaling", "repeat")  # of --only, besides those of cells
+
+_Command = tuple[str, int, int, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,10 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class _Outlook:
-    """What is known of a cell on a system before it runs."""
+class _RunPrediction:
+    """What is predicted of a run before it starts: its configuration, time and memory, and how it will fail."""
 
-    forecast: Prospect
+    config: ResolvedConfig
     estimate: Estimate
     problem: str  # why it cannot run
     remark: str  # how it will end
@@ -141,65 +143,72 @@ def _planned(
 ) -> Iterator[PlannedRun]:
     """Yield runs with their states and what they take."""
     by_name, index = {system.name: system for system in systems}, ResultIndex(folder)
-    outlook = _outlooks(by_name, images)
-    rows = [(_asked(run, key, images[run.system], folder), outlook(run)) for key, run in runs.items()]
+    prediction_of = _predictions(by_name, images)
+    rows = [(_asked(run, key, images[run.system], folder), prediction_of(run)) for key, run in runs.items()]
     entries = [index.entry(planned) for planned, _ in rows]
     expected = _expected(rows, entries)
-    for (planned, prospect), entry in zip(rows, entries, strict=True):
+    for (planned, prediction), entry in zip(rows, entries, strict=True):
         run = planned.run
-        state, reason = _state(entry, prospect, images[run.system], retry)
+        state, reason = _state(entry, prediction, images[run.system], retry)
         if index.is_running(run.system, planned.key):
             state, reason = RunState.RUNNING, ""
         measured = entry if entry and state in (RunState.DONE, RunState.FAILED) else None
-        seconds = measured.seconds if measured else expected(run, prospect)
-        memory = measured.memory_gib if measured else prospect.estimate.memory_gib
+        seconds = measured.seconds if measured else expected(run, prediction)
+        memory = measured.memory_gib if measured else prediction.estimate.memory_gib
         batch = batch_of_cell(run, measured.batch_size) if measured else None
         yield replace(planned, state=state, reason=reason, seconds=seconds, memory_gib=memory, batch_size=batch)
 
 
 def _asked(run: Run, key: str, image: SystemImage, folder: Path) -> PlannedRun:
-    """Return a run of which nothing is known yet."""
+    """Return a run whose state is not determined yet."""
     return PlannedRun(run, key, result_path(folder, run.system, key), RunState.TO_DO, "", image=image.identity)
 
 
-def _state(entry: ResultEntry | None, outlook: _Outlook, image: SystemImage, retry: str) -> tuple[RunState, str]:
+def _state(
+    entry: ResultEntry | None, prediction: _RunPrediction, image: SystemImage, retry: str
+) -> tuple[RunState, str]:
     """Return the state of a run that is not running, and the reason."""
     if entry is not None and entry.state is not RunState.TO_DO:
         kind = entry.reason.partition(":")[0]
         if entry.state is RunState.FAILED and retry in (FAILED, kind):
             return RunState.TO_DO, f"again, after {entry.reason}"
         return entry.state, entry.reason
-    if outlook.problem:
-        return RunState.CANNOT_RUN, outlook.problem
-    return RunState.TO_DO, (entry.reason if entry else "") or outlook.remark or image.reason
+    if prediction.problem:
+        return RunState.CANNOT_RUN, prediction.problem
+    return RunState.TO_DO, (entry.reason if entry else "") or prediction.remark or image.reason
 
 
-def _outlooks(systems: Mapping[str, System], images: Mapping[str, SystemImage]) -> Callable[[Run], _Outlook]:
+def _predictions(systems: Mapping[str, System], images: Mapping[str, SystemImage]) -> Callable[[Run], _RunPrediction]:
     """Return what is known of a run, worked out once for all of its repeats."""
-    kept: dict[tuple[str, int], _Outlook] = {}
+    kept: dict[_Command, _RunPrediction] = {}
 
-    def outlook(run: Run) -> _Outlook:
-        kind = (run.system, id(run.cell))  # cells are shared by repeats
-        if kind not in kept:
-            kept[kind] = _outlook(run, systems[run.system], images[run.system])
-        return kept[kind]
+    def prediction_of(run: Run) -> _RunPrediction:
+        command = _command(run)
+        if command not in kept:
+            kept[command] = _predict(run, systems[run.system], images[run.system])
+        return kept[command]
 
-    return outlook
+    return prediction_of
 
 
-def _outlook(run: Run, system: System, image: SystemImage) -> _Outlook:
+def _command(run: Run) -> _Command:
+    """Return what the repeats of a run have in common."""
+    return run.system, run.nodes, run.devices, run.arguments
+
+
+def _predict(run: Run, system: System, image: SystemImage) -> _RunPrediction:
     division = division_of(run.cell, system)
     problem = _place_problem(division, system)
     if problem or image.target is None:
-        return _Outlook(Prospect(), Estimate(), problem, "")
-    prospect = forecast(run.cell, division, image.target, system.arguments)
-    if prospect.problem:
-        return _Outlook(prospect, Estimate(), prospect.problem, "")
-    needs = estimate(prospect)
+        return _RunPrediction(ResolvedConfig(), Estimate(), problem, "")
+    config = resolve_config(run.cell, division, image.target, system.arguments)
+    if config.problem:
+        return _RunPrediction(config, Estimate(), config.problem, "")
+    needs = estimate(config)
     if system.memory_gib is None or needs.memory_gib is None or needs.memory_gib <= system.memory_gib:
-        return _Outlook(prospect, needs, "", "")
+        return _RunPrediction(config, needs, "", "")
     remark = f"{OUT_OF_MEMORY} is expected: at least {needs.memory_gib:.1f} GiB, and a device has {system.memory_gib:g}"
-    return _Outlook(prospect, replace(needs, seconds=REFUSED_SECONDS), "", remark)
+    return _RunPrediction(config, replace(needs, seconds=REFUSED_SECONDS), "", remark)
 
 
 def _place_problem(division: Division, system: System) -> str:
@@ -215,27 +224,27 @@ def _place_problem(division: Division, system: System) -> str:
 
 
 def _expected(
-    rows: Sequence[tuple[PlannedRun, _Outlook]], entries: Sequence[ResultEntry | None]
-) -> Callable[[Run, _Outlook], float | None]:
+    rows: Sequence[tuple[PlannedRun, _RunPrediction]], entries: Sequence[ResultEntry | None]
+) -> Callable[[Run, _RunPrediction], float | None]:
     """Return how long a run takes: as its completed repeats on average, otherwise as estimated and corrected."""
-    repeats: dict[tuple[str, int], list[float]] = {}
+    repeats: dict[_Command, list[float]] = {}
     measured = []
-    for (planned, prospect), entry in zip(rows, entries, strict=True):
+    for (planned, prediction), entry in zip(rows, entries, strict=True):
         if entry is None or entry.state is not RunState.DONE or entry.seconds is None:
             continue
         run = planned.run
         seconds = entry.seconds + entry.setup_seconds
-        repeats.setdefault((run.system, id(run.cell)), []).append(seconds)
-        if prospect.estimate.seconds and not entry.reason:
+        repeats.setdefault(_command(run), []).append(seconds)
+        if prediction.estimate.seconds and not entry.reason:
             workload = str(run.cell["workload"])
-            measured.append((run.system, workload, seconds, prospect.estimate.seconds))
+            measured.append((run.system, workload, seconds, prediction.estimate.seconds))
     calibration = Calibration(measured)
 
-    def expected(run: Run, prospect: _Outlook) -> float | None:
-        if earlier := repeats.get((run.system, id(run.cell))):
+    def expected(run: Run, prediction: _RunPrediction) -> float | None:
+        if earlier := repeats.get(_command(run)):
             return sum(earlier) / len(earlier)
-        if prospect.problem or prospect.estimate.seconds is None or prospect.remark:
-            return prospect.estimate.seconds
-        return calibration.correct(run.system, str(run.cell["workload"]), prospect.estimate.seconds)
+        if prediction.problem or prediction.estimate.seconds is None or prediction.remark:
+            return prediction.estimate.seconds
+        return calibration.correct(run.system, str(run.cell["workload"]), prediction.estimate.seconds)
 
     return expected

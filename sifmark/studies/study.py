@@ -1,4 +1,4 @@
-"""The nouns of a study: systems, groups of runs, single runs, and what is planned and recorded of each."""
+"""Data classes of studies: systems, groups, runs and plans."""
 
 import hashlib
 import json
@@ -112,7 +112,7 @@ class Run:
 
 
 class RunState(StrEnum):
-    """What became of a run so far."""
+    """The state of a run."""
 
     DONE = "done"  # a valid result of a completed run
     FAILED = "failed"  # a valid result of a run that failed; `out_of_memory` is done, as the studies print it

@@ -1,4 +1,4 @@
-"""A study file to begin with: some workloads on some systems, with what one usually changes as comments."""
+"""Template of a study file: workloads on systems, with common options as comments."""
 
 import json
 from collections.abc import Sequence

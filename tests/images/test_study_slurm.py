@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +18,10 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
-from sifmark.studies.running.outcome import outcome_of
-from sifmark.studies.schedulers.records import element_record, jobs_folder, submissions, write_submission
-from sifmark.studies.schedulers.states import JobState, job_states, merge
-from sifmark.studies.schedulers.submit import SubmittedArray, submit_runs
+from sifmark.studies.index import outcome_of
+from sifmark.studies.slurm.records import jobs_folder, submissions, task_record, write_submission
+from sifmark.studies.slurm.states import JobState, job_states, merge
+from sifmark.studies.slurm.submit import SubmittedArray, submit_runs
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 
 PAGE = paths.CHECKOUT / "docs" / "slurm.md"
@@ -160,7 +159,7 @@ def test_an_array_does_the_runs_of_a_plan_and_leaves_the_script_to_see(here: Clu
     assert submit_runs(here.plan(*run_ids(3)), here.settings) == ()
 
 
-def test_a_run_on_two_nodes_is_one_element(here: Cluster) -> None:
+def test_a_run_on_two_nodes_is_one_task(here: Cluster) -> None:
     (submitted,) = submit_runs(here.plan(("--replicas", "2"), nodes=2), here.settings)
     (state,) = here.waits()
     assert state.state is RunState.DONE
@@ -185,9 +184,7 @@ def test_jobs_in_flight_are_limited_over_all_arrays(here: Cluster) -> None:
         time.sleep(0.3)
     assert active == 1
     begun = [
-        element_record(each.array.folder, each.array.name, index).events[0]
-        for each in (first, second)
-        for index in (1, 2)
+        task_record(each.array.folder, each.array.name, index).events[0] for each in (first, second) for index in (1, 2)
     ]
     assert [event.time for event in begun] == sorted(event.time for event in begun)
     assert {state.state for state in here.states()} == {RunState.DONE}
@@ -279,7 +276,7 @@ def test_killed_jobs_leave_runs_to_do_and_only_those_are_submitted_again(here: C
     assert [planned.state for planned in again.runs] == [RunState.DONE, *[RunState.TO_DO] * 3]
     assert "CANCELLED" in again.runs[1].reason
     (second,) = submit_runs(again, here.settings)
-    assert [element.key for element in second.array.elements] == [planned.key for planned in again.runs[1:]]
+    assert [task.key for task in second.array.tasks] == [planned.key for planned in again.runs[1:]]
     here.slurm("scancel", second.job)
     here.waits()
 
@@ -290,7 +287,7 @@ def test_a_requeued_run_is_done_again_and_a_finished_one_is_not(here: Cluster) -
     for index in (1, 2):
         again(here, f"{submitted.job}_{index}")
     assert {state.state for state in here.waits()} == {RunState.DONE}
-    first, second = (element_record(submitted.array.folder, submitted.array.name, index) for index in (1, 2))
+    first, second = (task_record(submitted.array.folder, submitted.array.name, index) for index in (1, 2))
     assert [(event.what, event.restarts) for event in first.events] == [
         ("begin", 0),
         ("end", 0),
@@ -310,7 +307,7 @@ def test_a_run_of_a_node_that_fails_is_started_again_by_slurm(here: Cluster) -> 
     release(here, f"{submitted.job}_1")
     (state,) = here.waits()
     assert state.state is RunState.DONE
-    assert element_record(submitted.array.folder, submitted.array.name, 1).events[-1].restarts == 1
+    assert task_record(submitted.array.folder, submitted.array.name, 1).events[-1].restarts == 1
 
 
 def test_a_run_of_a_node_that_fails_is_to_be_done_again(here: Cluster) -> None:
@@ -329,15 +326,6 @@ def test_a_run_that_fails_has_its_exit_code_as_the_cause(here: Cluster, code: in
     (planned,) = here.plan(("--code", str(code))).runs
     assert planned.state is RunState.FAILED and cause in planned.reason
     assert submit_runs(here.plan(("--code", str(code))), here.settings) == ()
-
-
-def test_a_node_whose_clock_is_behind_is_named(here: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    """The clock of both nodes is this machine's: a line of the setup lets the records say another time."""
-    slow = """printf() { builtin printf "$@" | awk '/^(begin|end)/ { $2 -= 3600 } { print }'; }"""
-    submit_runs(here.plan(("--seed", "0")), here.site(setup=[slow]))
-    (state,) = here.waits()
-    assert state.state is RunState.DONE
-    assert re.search(r"the clock of n[12] is at least 3[56]\d\d s behind the others", capsys.readouterr().err)
 
 
 def test_an_image_that_was_replaced_is_not_started(here: Cluster) -> None:
@@ -441,12 +429,12 @@ def done(here: Cluster) -> int:
     return [state.state for state in here.states()].count(RunState.DONE)
 
 
-def again(here: Cluster, element: str) -> None:
-    here.slurm("scontrol", "requeue", element)
-    release(here, element)
+def again(here: Cluster, task: str) -> None:
+    here.slurm("scontrol", "requeue", task)
+    release(here, task)
 
 
-def release(here: Cluster, element: str) -> None:
-    """Let a requeued element start at once: Slurm lets it wait for two minutes."""
-    wait_for(lambda: {state.job: state.cause for state in here.states()}[element] == "BeginTime")
-    here.slurm("scontrol", "update", f"jobid={element}", "starttime=now")
+def release(here: Cluster, task: str) -> None:
+    """Let a requeued task start at once: Slurm lets it wait for two minutes."""
+    wait_for(lambda: {state.job: state.cause for state in here.states()}[task] == "BeginTime")
+    here.slurm("scontrol", "update", f"jobid={task}", "starttime=now")

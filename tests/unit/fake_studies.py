@@ -16,8 +16,8 @@ from sifmark.core import paths
 from sifmark.core.settings import Settings, load_settings
 from sifmark.core.signals import unwind_on_signals
 from sifmark.results.rules import violations_of
-from sifmark.studies.running.estimates import Estimates
-from sifmark.studies.running.here import make_ready
+from sifmark.studies.running.budget import Estimates
+from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.study import Group, PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
@@ -142,7 +142,7 @@ def do_all(folder: Path, seconds: str, count: int, settings: Settings) -> Progre
     vars(module)["make"] = lambda _: engine
     sys.modules[module.__name__] = module
     plan = long_plan(folder, seconds, count)
-    systems = make_ready(plan, plan.runs, settings, 0)
+    systems = prepare_systems(plan, plan.runs, settings, 0)
     runner = StudyRunner(systems, Shares(folder / "shares"), lambda *_: None, lambda *_: None, Estimates())
     return runner.do(plan.runs)
 

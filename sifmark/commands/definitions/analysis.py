@@ -96,7 +96,7 @@ def energy(
     As Slurm or a power distribution unit (PDU) counted it, with cost and carbon by a site's own numbers.
     """
     from sifmark.commands.study.energy import EnergySource, show_energy
-    from sifmark.studies.analysis.energy.prices import prices_of
+    from sifmark.studies.analysis.energy import prices_of
 
     own = {"price_per_kwh": price, "currency": currency, "co2_grams_per_kwh": carbon, "pue": pue}
     source = EnergySource(sacct, job_ids, pdu, pdu_covers, time_zone, clock_offset)

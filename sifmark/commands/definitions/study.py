@@ -116,7 +116,7 @@ def export(
     study: StudyName,
     format_: Annotated[
         str,
-        Option("Form of the files.", choices=("reframe", "jube", "sbatch", "shell", "flux", "pbs", "lsf")),
+        Option("Form of the files.", choices=("reframe", "jube", "sbatch", "shell")),
     ] = "shell",
     output: Annotated[
         str, Option("Folder for the files. [default: STUDY-FORMAT]", "FOLDER", short="o", completes="folder")
@@ -126,7 +126,7 @@ def export(
     results: ResultsFolder = "results",
     only: Only = (),
 ) -> None:
-    """Write a study for ReFrame, JUBE, a scheduler or a shell."""
+    """Write a study for ReFrame, JUBE, Slurm or a shell."""
     from pathlib import Path
 
     from sifmark.commands.study.export import export as export_study

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 
 from sifmark.core.console import status
 from sifmark.results.numbers import format_quantity, format_seconds
-from sifmark.studies.running.estimates import Estimates
-from sifmark.studies.running.matrix import Labels
+from sifmark.studies.overview import Labels
+from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.runner import Ended, Progress
 
 Show = Callable[[str, int, int, Mapping[str, str]], None]  # in words, runs done, of how many, those in progress by key

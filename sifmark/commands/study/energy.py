@@ -10,12 +10,19 @@ from sifmark.core.console import output, printable, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.results.comparison.tables import MARKDOWN, TEXT
 from sifmark.results.load import load_all
-from sifmark.studies.analysis.energy.accounting import ask_sacct, read_sacct, rows_of_jobs
-from sifmark.studies.analysis.energy.clock import zone_of
-from sifmark.studies.analysis.energy.measured import UNKNOWN_SCOPE, EnergyRow, MeasuredEnergy, MeteredRun, metered_run
-from sifmark.studies.analysis.energy.pdu import read_pdu, rows_of_pdu
-from sifmark.studies.analysis.energy.prices import EnergyPrices
-from sifmark.studies.analysis.energy.report import COLUMNS, as_document, report_lines, rows_of
+from sifmark.studies.analysis.energy import (
+    COLUMNS,
+    UNKNOWN_SCOPE,
+    EnergyPrices,
+    EnergyRow,
+    MeasuredEnergy,
+    MeteredRun,
+    as_document,
+    metered_run,
+    report_lines,
+    rows_of,
+)
+from sifmark.studies.analysis.energy_sources import ask_sacct, read_pdu, read_sacct, rows_of_jobs, rows_of_pdu, zone_of
 
 _NO_OTHER = "no other source was given: --sacct, --job-ids or --pdu"
 

@@ -16,10 +16,10 @@ from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.tables import ratio_text, short_name
 from sifmark.results.numbers import format_interval
 from sifmark.studies.history.changes import RATE, RUNS, Change, History, histories
-from sifmark.studies.history.circumstances import ChangedCircumstance
+from sifmark.studies.history.environment import EnvironmentChange
 from sifmark.studies.history.series import LoadedHistory, RunSession, load_history
 
-MOST_NAMED = 5  # circumstances in a cell of a table
+MOST_NAMED = 5  # changes of the environment in a cell of a table
 _DAYS = re.compile(r"(\d{1,5})d")
 _DIGEST = "sha256:"
 _NAMED = ("site", "accelerator.name")  # what the column `system` has
@@ -177,7 +177,7 @@ def _ratio_text(ratio: Ratio, unit: str) -> str:
     return ratio_text(ratio, unit).removesuffix(", cannot tell")
 
 
-def _text(difference: ChangedCircumstance) -> str:
+def _text(difference: EnvironmentChange) -> str:
     return printable(f"{difference.name} {_shorten(difference.before)} -> {_shorten(difference.after)}")
 
 
@@ -238,7 +238,7 @@ def _series(history: History) -> dict[str, Any]:
                 "started": run.started.isoformat(),
                 "session": number,
                 "value": run.value,
-                "circumstances": dict(run.circumstances),
+                "circumstances": dict(run.environment),
             }
             for number, session in enumerate(series.sessions, start=1)
             for run in session.runs

@@ -7,8 +7,8 @@ from sifmark.core.console import status, warn
 from sifmark.core.errors import SifmarkError
 from sifmark.studies.expand import cells_of
 from sifmark.studies.load import load_study, variant_names
-from sifmark.studies.source import study_files
 from sifmark.studies.study import Study
+from sifmark.studies.study_file import study_files
 
 
 def show_studies(form: str) -> None:

@@ -1,4 +1,4 @@
-"""The study.run command: do the runs of a study that are not done, here or by a scheduler."""
+"""The study.run command: do the runs of a study that are not done, here or as jobs of Slurm."""
 
 import shlex
 from collections import Counter
@@ -12,17 +12,16 @@ from sifmark.core.console import can_draw, output, status, step, warn
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.studies.folder import claim_folder
+from sifmark.studies.overview import Labels
 from sifmark.studies.plan import Request
-from sifmark.studies.running.estimates import Estimates
+from sifmark.studies.running.budget import Estimates, parse_budget
 from sifmark.studies.running.execute import run_argv
-from sifmark.studies.running.here import Choice, choose, make_ready
-from sifmark.studies.running.matrix import Labels
-from sifmark.studies.running.order import parse_budget
+from sifmark.studies.running.local import Selection, prepare_systems, select
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, StudyRunner, no_pipe
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.running.states import read_states
-from sifmark.studies.schedulers.jobs import JobArray
-from sifmark.studies.schedulers.submit import submit_runs
+from sifmark.studies.slurm.jobs import JobArray
+from sifmark.studies.slurm.submit import submit_runs
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
 HERE, SLURM = PLACES = ("here", "slurm")
@@ -47,14 +46,14 @@ def run_study(request: Request, options: RunOptions, settings: Settings, form: s
         return
     budget = parse_budget(options.budget) if options.budget else None
     states = read_states(request, settings)
-    plan, choice = states.plan, choose(states, budget is not None, named=bool(request.systems))
-    _say_what_is_left_out(choice)
+    plan, selection = states.plan, select(states, budget is not None, named=bool(request.systems))
+    _say_what_is_left_out(selection)
     if options.dry_run:
-        _show(plan, choice, settings, form)
+        _show(plan, selection, settings, form)
         return
     claim_folder(plan.study, request.results)
-    progress = _do(plan, choice, settings, options, budget)
-    _conclude(request, plan, choice, progress, form)
+    progress = _do(plan, selection, settings, options, budget)
+    _conclude(request, plan, selection, progress, form)
 
 
 def _submit(request: Request, options: RunOptions, settings: Settings, form: str) -> None:
@@ -83,24 +82,24 @@ def _say_nothing_is_left(plan: StudyPlan) -> None:
 
 def _shape(array: JobArray) -> tuple[str, int, int, int, int]:
     shape = array.shape
-    return shape.system, len(array.elements), shape.nodes, shape.devices, shape.seconds // 60
+    return shape.system, len(array.tasks), shape.nodes, shape.devices, shape.seconds // 60
 
 
-def _say_what_is_left_out(choice: Choice) -> None:
-    for name in choice.not_here:
+def _say_what_is_left_out(selection: Selection) -> None:
+    for name in selection.missing_images:
         warn(f"the image of system {name} is not here, and so its runs are left out")
-    if choice.on_more_nodes:
-        warn(f"{choice.on_more_nodes} runs need several nodes and are left out; a scheduler can do them: --on slurm")
+    if selection.multi_node:
+        warn(f"{selection.multi_node} runs need several nodes and are left out; Slurm can do them: --on slurm")
 
 
-def _show(plan: StudyPlan, choice: Choice, settings: Settings, form: str) -> None:
+def _show(plan: StudyPlan, selection: Selection, settings: Settings, form: str) -> None:
     """Print the runs that would be done, in their order, with their commands."""
-    systems = make_ready(plan, choice.runs, settings, 1)
+    systems = prepare_systems(plan, selection.runs, settings, 1)
     labels = Labels(plan)
     columns = ("key", "run", "estimate", "command")
     rows = [
         (each.key, labels.of(each), each.seconds, shlex.join(run_argv(each, systems[each.run.system][0])))
-        for each in choice.runs
+        for each in selection.runs
     ]
     documents = [dict(zip(columns, row, strict=True)) for row in rows]
 
@@ -112,11 +111,13 @@ def _show(plan: StudyPlan, choice: Choice, settings: Settings, form: str) -> Non
     answer(form, documents, Table(columns, rows), show)
 
 
-def _do(plan: StudyPlan, choice: Choice, settings: Settings, options: RunOptions, budget: float | None) -> Progress:
+def _do(
+    plan: StudyPlan, selection: Selection, settings: Settings, options: RunOptions, budget: float | None
+) -> Progress:
     """Do the chosen runs. Raises SifmarkError for what ends the study."""
     with step(f"look at the images of {plan.study.name}"):
-        systems = make_ready(plan, choice.runs, settings, options.jobs)
-    total, side_by_side = len(choice.runs), max((machine.jobs for _, machine in systems.values()), default=1)
+        systems = prepare_systems(plan, selection.runs, settings, options.jobs)
+    total, side_by_side = len(selection.runs), max((machine.jobs for _, machine in systems.values()), default=1)
     status(f"{plan.study.name}: {total} runs to do, results in {plan.folder}")
     estimates = Estimates()
     with _shown(f"run {plan.study.name}", options.plain) as (show, pipe_for):
@@ -124,7 +125,7 @@ def _do(plan: StudyPlan, choice: Choice, settings: Settings, options: RunOptions
         shares = Shares(settings.cache / _SHARES)
         runner = StudyRunner(systems, shares, display.report, display.watch, estimates, budget, pipe_for)
         try:
-            return runner.do(choice.runs)
+            return runner.do(selection.runs)
         except (KeyboardInterrupt, SystemExit):
             status(f"  stopped after {display.count} of {total} runs; the same command goes on with the others")
             raise
@@ -146,10 +147,10 @@ def _shown(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
         yield view.show, view.pipe_for
 
 
-def _conclude(request: Request, plan: StudyPlan, choice: Choice, progress: Progress, form: str) -> None:
+def _conclude(request: Request, plan: StudyPlan, selection: Selection, progress: Progress, form: str) -> None:
     """Print what became of the runs. Raises SifmarkError if one failed, now or earlier."""
     states = Counter(ended.outcome.state for ended in progress.ended)
-    chosen = {planned.key for planned in choice.runs}
+    chosen = {planned.key for planned in selection.runs}
     before = Counter(planned.state for planned in plan.runs if planned.key not in chosen)
     document = {
         "study": plan.study.name,
@@ -157,7 +158,7 @@ def _conclude(request: Request, plan: StudyPlan, choice: Choice, progress: Progr
         "done": before[RunState.DONE] + states[RunState.DONE],
         "failed": before[RunState.FAILED] + states[RunState.FAILED],
         "interrupted": states[RunState.TO_DO],
-        "left_out": len(progress.left_out) + choice.on_more_nodes,
+        "left_out": len(progress.left_out) + selection.multi_node,
         "runs": len(plan.runs),
     }
     answer(form, document, Table(tuple(document), [tuple(document.values())]))

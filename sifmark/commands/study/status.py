@@ -11,8 +11,8 @@ from sifmark.core.console import output, output_table
 from sifmark.core.errors import UsageError
 from sifmark.core.settings import Settings
 from sifmark.results.numbers import format_seconds
+from sifmark.studies.overview import Labels, MatrixCell, cells_of_plan, matrices
 from sifmark.studies.plan import Request
-from sifmark.studies.running.matrix import Labels, MatrixCell, cells_of_plan, matrices
 from sifmark.studies.running.states import read_states
 from sifmark.studies.study import RunState, StudyPlan
 

@@ -28,7 +28,7 @@ from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import metric_value, metrics_of, value_at
 from sifmark.results.load import LoadedResult, load_file, result_files, run_keys
 from sifmark.results.rules import violations_of
-from sifmark.studies.history.circumstances import PATHS
+from sifmark.studies.history.environment import PATHS
 from sifmark.studies.history.series import STARTED
 
 MOST_PROCESSES = 4  # each takes 60 to 130 MB

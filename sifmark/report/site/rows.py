@@ -16,7 +16,7 @@ from sifmark.results.comparison.observation import NODES, PLATFORM
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, THROUGHPUT
-from sifmark.studies.history.circumstances import is_variable
+from sifmark.studies.history.environment import is_variable
 from sifmark.studies.history.series import ABOUT_RUNS, series_key
 
 MOST_ROWS = 1000  # of a table

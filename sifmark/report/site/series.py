@@ -15,7 +15,7 @@ from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.comparison.tables import ratio_text
 from sifmark.studies.history.changes import Change, History, histories
-from sifmark.studies.history.circumstances import ChangedCircumstance
+from sifmark.studies.history.environment import EnvironmentChange
 from sifmark.studies.history.series import LoadedHistory, history_of
 
 MOST_NAMED = 5  # changed fields in a line
@@ -111,7 +111,7 @@ def site_history(members: Iterable[SiteResult], by: str) -> SiteHistory:
     return SiteHistory(tuple(series), tuple(loaded.undated))
 
 
-def difference_texts(differences: Sequence[ChangedCircumstance]) -> list[str]:
+def difference_texts(differences: Sequence[EnvironmentChange]) -> list[str]:
     """Return what changed with performance, in a line each: `driver 550.54 -> 560.28`."""
     return [f"{each.name} {_shortened(each.before)} → {_shortened(each.after)}" for each in differences]
 

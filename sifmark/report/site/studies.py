@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from sifmark.report.site.folder import report_of
 from sifmark.report.site.read import SiteResult, SiteResults
 from sifmark.studies.folder import owner_of, system_folders
-from sifmark.studies.running.failures import NO_RESULT, failures_in
+from sifmark.studies.running.states import NO_RESULT, failures_in
 
 
 @dataclass(frozen=True)

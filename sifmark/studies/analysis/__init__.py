@@ -1,1 +1,1 @@
-"""What results of studies say together: scaling, nodes that differ from others, and the energy of whole jobs."""
+"""Analyses over many results: scaling, screening of nodes, and the energy of whole jobs."""

@@ -1,4 +1,4 @@
-"""A study on every node at once: a copy of its file with a system for each node, to which Slurm is bound."""
+"""A copy of a study file with a system for each node, pinned to it by Slurm's --nodelist."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import tomlkit
 from sifmark.core.errors import UsageError
 from sifmark.core.process import run
 from sifmark.studies.load import load_study
-from sifmark.studies.source import find_study
+from sifmark.studies.study_file import find_study
 
 OUT_OF_SERVICE = ("down", "drain", "drng", "fail", "maint", "unk", "inval", "boot", "reboot", "power", "no_respond")
 _LONGEST_NAME = 64  # of a system, which names a folder too
@@ -32,7 +32,7 @@ class NodeSystem:
 def study_on_nodes(study: str, nodes: Sequence[str], common: NodeSystem) -> str:
     """Return a study's file with a system for each node in place of its own, in variants too.
 
-    Raises UsageError for a name that is none of a node, or a study without an image.
+    Raises UsageError for a bad node name, or a study without an image.
     """
     bad = next((name for name in nodes if not _NODE_NAME.fullmatch(name) or len(name) > _LONGEST_NAME), None)
     if bad is not None or not nodes:

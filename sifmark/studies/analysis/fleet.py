@@ -1,4 +1,4 @@
-"""Which members of a fleet differ from the others by more than chance explains.
+"""Outlier test over the nodes of a fleet.
 
 The generalised extreme Studentized deviate test (Rosner, Technometrics 25, 1983; NIST/SEMATECH e-Handbook 1.3.5.17.3):
 the most deviating member is taken out, again and again, up to a quarter of the fleet, and the last one beyond its

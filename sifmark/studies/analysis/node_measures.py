@@ -1,4 +1,4 @@
-"""What a node is judged by: speed, energy, clocks and temperature of its runs; and facts that nodes have in common."""
+"""Measures by which nodes are compared: speed, energy, clocks and temperature; and facts that nodes should share."""
 
 import re
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class NodeMeasure:
-    """A number of a run, and how nodes are compared by it."""
+    """A number of a result, and how nodes are compared by it."""
 
     name: str
     read: Callable[[Document], MetricValue]
@@ -92,5 +92,5 @@ FACTS = {
 
 
 def measure_node(document: Document) -> dict[str, MetricValue]:
-    """Return what a node is judged by, by the names of measures."""
+    """Return the measures of a node's result by name."""
     return {each.name: each.read(document) for each in MEASURES}

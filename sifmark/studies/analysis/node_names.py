@@ -1,4 +1,4 @@
-"""Names of nodes as Slurm writes them: n[01-04,7],login1."""
+"""Slurm's host lists: n[01-04,7],login1."""
 
 import re
 from collections import defaultdict
@@ -14,7 +14,7 @@ _NUMBERED = re.compile(r"(.*?)(\d{1,9})", re.DOTALL)
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Return the names that a list of Slurm means. Raises UsageError for one that is not written like that."""
+    """Return the names in a host list. Raises UsageError for a malformed one."""
     parts = _PART.findall(text)
     if ",".join(parts) != text.strip(",") or not parts:
         raise _malformed(text)
@@ -23,7 +23,7 @@ def expand(text: str) -> tuple[str, ...]:
 
 
 def compress(names: Iterable[str]) -> str:
-    """Return names as a list that Slurm takes: neighbouring numbers of equal width become ranges."""
+    """Return names as a host list: neighbouring numbers of equal width become ranges."""
     numbers: dict[tuple[str, int], set[int]] = defaultdict(set)
     plain = []
     for name in dict.fromkeys(names):

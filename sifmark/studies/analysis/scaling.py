@@ -1,4 +1,4 @@
-"""Scaling studies: curves over devices and over nodes, each relative to its smallest count, and where they bend."""
+"""Scaling curves over devices and over nodes, relative to the smallest count, and where efficiency drops."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence

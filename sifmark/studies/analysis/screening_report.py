@@ -1,4 +1,4 @@
-"""A screening as text, as rows, as a document, and as what a scheduler takes. Nothing here is executed."""
+"""A screening as text, rows of CSV, JSON, and commands for an administrator, which are only printed."""
 
 import re
 import shlex

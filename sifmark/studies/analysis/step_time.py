@@ -1,4 +1,4 @@
-"""Where the time of a step goes when more devices share the work, as far as results show it.
+"""Scaling loss per step, decomposed into data, compute, communication, slow ranks and uneven steps.
 
 Each part is what a step takes more than it would if devices were added for nothing. Nothing is guessed: a part that
 results do not show is None, with the reason and, where there is one, the run that would show it.

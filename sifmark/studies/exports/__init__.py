@@ -1,1 +1,1 @@
-"""Studies for other programs: scripts, and modules of other suites of benchmarks; and the archive that is handed in."""
+"""Exports of a study to ReFrame, JUBE, Slurm and the shell; and the archive that is handed in."""

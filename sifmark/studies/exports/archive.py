@@ -1,4 +1,4 @@
-"""The archive of a study: its file, its results, and all that is here of what they rest on."""
+"""The archive of a study: its file, its results, and the available evidence of their images."""
 
 import platform
 import shlex
@@ -115,7 +115,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _folder_of(claims: Claims) -> str:
-    """Return where in the archive the documents of an image are: by its ID, or its build key if nobody saw that."""
+    """Return where in the archive the documents of an image are: by its ID, else by its build key."""
     digest = claims["file"]["identity"] or claims["build_key"]
     return f"images/{claims['recipe']}-{digest.removeprefix('sha256:')[:16]}"
 
@@ -147,7 +147,7 @@ def _local_images(study: Study, images: Iterable[Claims], settings: Settings) ->
 
 
 def _image_members(folder: str, claims: Claims, local: Mapping[str, ImageInspection]) -> Iterator[Member]:
-    """Yield what results say of an image, and if it is here its SBOMs, provenance and signatures."""
+    """Yield what results say of an image, and if it can be read its SBOMs, provenance and signatures."""
     yield Member(f"{folder}/image.json", "image", compact_json(claims))
     image = local.get(claims["file"]["identity"])
     if image is None:

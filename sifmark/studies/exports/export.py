@@ -1,24 +1,25 @@
-"""Exporting a study: the runs that can be done, in the form of another program."""
+"""Export of a study's runs to another program."""
 
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.core.settings import Settings
 from sifmark.engines.binds import with_absolute_paths
-from sifmark.studies.exports.batch import batch_files
-from sifmark.studies.exports.exported import ExportedFile, by_system
+from sifmark.studies.exports.exported import ExportedFile, by_system, heading
 from sifmark.studies.exports.jube import jube_files
 from sifmark.studies.exports.reframe import reframe_files
 from sifmark.studies.exports.shell import shell_files
-from sifmark.studies.schedulers.images import started_image
-from sifmark.studies.schedulers.options import JobOptions, job_options, limit_of
+from sifmark.studies.slurm.images import started_image
+from sifmark.studies.slurm.options import JobOptions, job_options, limit_of
+from sifmark.studies.slurm.script import script_of
+from sifmark.studies.slurm.submit import render_runs
 from sifmark.studies.study import RunState, StudyPlan
 
-_SCHEDULERS = {"sbatch": "slurm", "flux": "flux", "pbs": "pbs", "lsf": "lsf"}  # by format
+_SBATCH = "sbatch"
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,28 @@ def _shell(export: Export) -> Iterable[ExportedFile]:
     return shell_files(export.plan, Path.cwd())
 
 
-def _batch(scheduler: str, export: Export) -> Iterable[ExportedFile]:
-    return batch_files(export.plan, scheduler, export.place, export.settings)
+def _sbatch(export: Export) -> Iterator[ExportedFile]:
+    """Yield the script and list of runs of each job array, and a script that submits all.
+
+    They are those by which `study.run --on slurm` submits. Raises SifmarkError where an image or data are missing.
+    """
+    lines = ["#!/usr/bin/env bash", *(f"# {line}" for line in heading(export.plan, "Slurm")), "set -euo pipefail"]
+    for number, rendered in enumerate(render_runs(export.plan, export.settings), start=1):
+        name = f"{export.plan.study.name}-{number}-{rendered.array.shape.text}"
+        array = replace(rendered.array, name=name, folder=export.place.absolute())
+        lines.append(f"sbatch {shlex.quote(str(array.script))}")
+        yield ExportedFile(array.script.name, script_of(array), executable=True)
+        yield ExportedFile(array.list.name, array.lines)
+        # Folders that tasks write to; Slurm does not make them.
+        yield from (ExportedFile(f"{folder.name}/.keep", "") for folder in (array.records, array.logs))
+    yield ExportedFile("submit.sh", "\n".join(lines) + "\n", executable=True)
 
 
 FORMATS: Mapping[str, Callable[[Export], Iterable[ExportedFile]]] = {
     "reframe": _reframe,
     "jube": _jube,
     "shell": _shell,
-    **{name: partial(_batch, scheduler) for name, scheduler in _SCHEDULERS.items()},
+    _SBATCH: _sbatch,
 }
 
 
@@ -101,7 +115,7 @@ def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) ->
         remedy = f"see why: sifmark study.plan {plan.study.name}"
         raise UsageError(f"study {plan.study.name} has no run that could be exported", remedy, code="study-invalid")
     files = list(FORMATS[form](Export(replace(plan, runs=runs), place, settings)))
-    for folder in {planned.result.parent for planned in runs if form in _SCHEDULERS}:
+    for folder in {planned.result.parent for planned in runs if form == _SBATCH}:
         folder.mkdir(parents=True, exist_ok=True)  # which jobs write to
     return [_write(place, file) for file in files]
 

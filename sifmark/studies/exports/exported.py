@@ -1,10 +1,11 @@
-"""What the exports of a study share: the files that they are, and how runs are named in them."""
+"""Shared parts of exports: files, headings, and labels of runs."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from sifmark.studies.study import PlannedRun, Run, Scalar, StudyPlan
+from sifmark.studies.overview import varying_by_group
+from sifmark.studies.study import PlannedRun, Run, StudyPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,12 +18,12 @@ class ExportedFile:
 
 
 def labels_of(plan: StudyPlan) -> dict[str, str]:
-    """Return by key how people tell the runs of a system apart: group, what varies in it, and the repeat.
+    """Return labels of runs by key, unique in a system: group, what varies in it, and the repeat.
 
     Runs that have the same on several systems name theirs.
     """
-    varying = _varying_keys(plan)
-    labels = {planned.key: _label(planned.run, varying[planned.run.group]) for planned in plan.runs}
+    keys = varying_by_group(plan.runs)
+    labels = {planned.key: _label(planned.run, keys[planned.run.group]) for planned in plan.runs}
     several = {label for label, count in Counter(labels.values()).items() if count > 1}
     systems = {planned.key: planned.run.system for planned in plan.runs}
     return {key: f"{label} system={systems[key]}" if label in several else label for key, label in labels.items()}
@@ -31,16 +32,6 @@ def labels_of(plan: StudyPlan) -> dict[str, str]:
 def _label(run: Run, keys: Collection[str]) -> str:
     words = [run.group, *(f"{key}={run.cell[key]}" for key in run.cell if key in keys)]
     return " ".join([*words, f"repeat={run.repeat}"] if run.repeats > 1 else words)
-
-
-def _varying_keys(plan: StudyPlan) -> dict[str, set[str]]:
-    """Return by group the keys of cells that have several values."""
-    values: dict[str, dict[str, set[Scalar]]] = {}
-    for planned in plan.runs:
-        group = values.setdefault(planned.run.group, {})
-        for key, value in planned.run.cell.items():
-            group.setdefault(key, set()).add(value)
-    return {name: {key for key, several in group.items() if len(several) > 1} for name, group in values.items()}
 
 
 def by_system(plan: StudyPlan) -> Iterator[tuple[str, list[PlannedRun]]]:

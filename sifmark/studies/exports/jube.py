@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sifmark.core.errors import UsageError
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading
-from sifmark.studies.schedulers.options import JobOptions, clock_of, devices_requested
+from sifmark.studies.slurm.options import JobOptions, clock_of, devices_requested
 from sifmark.studies.study import PlannedRun, StudyPlan
 
 _HEAD = """\

@@ -9,8 +9,8 @@ from typing import Any
 from sifmark.core import paths
 from sifmark.studies.exports.earlier import ReferenceValue, references
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
-from sifmark.studies.schedulers.jobs import StartedImage
-from sifmark.studies.schedulers.plain import facts_line, start_lines, start_options
+from sifmark.studies.slurm.jobs import StartedImage
+from sifmark.studies.slurm.script import facts_line, start_lines, start_options
 from sifmark.studies.study import PlannedRun, StudyPlan
 
 _SCHEMA = "result-1.1.json"

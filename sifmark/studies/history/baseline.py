@@ -1,4 +1,4 @@
-"""Named baselines: what the repeats of some results measured, in one file, to compare later results with."""
+"""Named baselines: the metrics of a set of results, in one file, to compare later results with."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

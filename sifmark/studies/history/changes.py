@@ -1,4 +1,4 @@
-"""Histories: series in periods between change points, with what else changed at each of them."""
+"""Histories: series divided at change points, with the changes of the environment at each."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,10 +8,17 @@ from itertools import pairwise
 from statistics import fmean
 
 from sifmark.results.comparison.intervals import Mean, Ratio, mean
-from sifmark.studies.history.circumstances import ChangedCircumstance, differences, measured_differences
-from sifmark.studies.history.segments import Search, Segmentation, Split
+from sifmark.studies.history.change_points import (
+    FEWEST_TOGETHER,
+    Search,
+    Segmentation,
+    Split,
+    change_of,
+    difference_p,
+    discoveries,
+)
+from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
 from sifmark.studies.history.series import HistoryRun, Series
-from sifmark.studies.history.significance import FEWEST_TOGETHER, change_of, difference_p, discoveries
 
 RATE = 0.01  # of the changes that are reported, at most this part may be false ones
 LEAST_CHANGE = 0.02  # a relative change that matters
@@ -57,13 +64,13 @@ class Change:
     before: datetime  # the first run after it
     ratio: Ratio
     probability: float
-    differences: tuple[ChangedCircumstance, ...]  # of image, driver, host and the like
-    measured: tuple[ChangedCircumstance, ...]  # clocks and the like
+    differences: tuple[EnvironmentChange, ...]  # of image, driver, host and the like
+    measured: tuple[EnvironmentChange, ...]  # clocks and the like
 
 
 @dataclass(frozen=True)
 class History:
-    """A series in periods; `changes` are between them. `unchanged` are places where only circumstances changed."""
+    """A series in periods; `changes` are between them. `unchanged` are places where only the environment changed."""
 
     series: Series
     basis: str
@@ -153,13 +160,13 @@ def _change(points: Sequence[SeriesPoint], bounds: Sequence[int], probability: f
     before, after = points[low:place], points[place:high]
     sides = [[run for point in side for run in point.runs] for side in (before, after)]
     numbers = [[point.logarithm for point in side] for side in (before, after)]
-    circumstances = [[run.circumstances for run in side] for side in sides]
-    measured = [[run.measured for run in side] for side in sides]
+    environments = [[run.environment for run in side] for side in sides]
+    measured = [[run.covariates for run in side] for side in sides]
     return Change(
         sides[0][-1].started,
         sides[1][0].started,
         change_of(*numbers),
         difference_p(*numbers) if probability is None else probability,
-        tuple(differences(*circumstances)),
-        tuple(measured_differences(*measured)),
+        tuple(environment_changes(*environments)),
+        tuple(covariate_changes(*measured)),
     )

@@ -1,4 +1,4 @@
-"""Series: what was measured again and again on one system, in the order of time, with runs of a session together."""
+"""Time series of one configuration on one system, with runs of a session grouped."""
 
 import math
 from collections import defaultdict
@@ -14,16 +14,16 @@ from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.compatibility import exclusion_fields
 from sifmark.results.comparison.observation import ENVIRONMENT, ComparisonGroup, Observation
 from sifmark.results.comparison.query import Query
-from sifmark.studies.history.circumstances import (
+from sifmark.studies.history.environment import (
     HOST,
     PATHS,
-    Circumstances,
-    circumstances_of,
-    differ,
-    measured_of,
+    Environment,
+    covariates_of,
+    environment_of,
+    has_changed,
 )
 
-SESSION = timedelta(hours=6)  # runs that began within it, under the same circumstances, are no independent ones
+SESSION = timedelta(hours=6)  # runs that began within it, in the same environment, are not independent
 EARLIEST = datetime(2020, 1, 1, tzinfo=UTC)  # a clock that shows less was never set
 STARTED = "started"
 ABOUT_RUNS = (STARTED, *PATHS)  # the fields of an observation that only its history needs
@@ -32,18 +32,18 @@ _VERSION = "schema_version"
 
 @dataclass(frozen=True)
 class HistoryRun:
-    """A run: when it began, what it measured, and under which circumstances."""
+    """A run: when it began, what it measured, and its environment."""
 
     started: datetime
     value: float
     observation: Observation
-    circumstances: Circumstances
-    measured: Circumstances
+    environment: Environment
+    covariates: Environment
 
 
 @dataclass(frozen=True)
 class RunSession:
-    """Runs that followed each other under the same circumstances."""
+    """Runs that followed each other in the same environment."""
 
     runs: tuple[HistoryRun, ...]
 
@@ -53,14 +53,14 @@ class RunSession:
         return self.runs[0].started
 
     @property
-    def circumstances(self) -> Circumstances:
-        """The circumstances of its runs."""
-        return self.runs[0].circumstances
+    def environment(self) -> Environment:
+        """The environment of its runs."""
+        return self.runs[0].environment
 
     @property
     def host(self) -> Any:
         """The host of its runs; None if unknown."""
-        return self.circumstances.get(HOST)
+        return self.environment.get(HOST)
 
     @cached_property
     def logarithm(self) -> float:
@@ -91,7 +91,7 @@ class Series:
 
     @cached_property
     def labels(self) -> frozenset[int]:
-        """The places of sessions that differ in a circumstance from the one before them on the same host.
+        """The places of sessions whose environment differs from that of the one before them on the same host.
 
         A host that replaces another is such a place; hosts that take turns are not.
         """
@@ -101,7 +101,7 @@ class Series:
             before = latest.get(session.host)
             if before is None and place and self.sessions[place - 1].host not in later_hosts[place]:
                 before = self.sessions[place - 1]
-            if before is not None and differ(before.circumstances, session.circumstances):
+            if before is not None and has_changed(before.environment, session.environment):
                 labels.add(place)
             latest[session.host] = session
         return frozenset(labels)
@@ -124,7 +124,7 @@ class Series:
 
 @dataclass
 class LoadedHistory:
-    """The series of some results, and what of the results is in none of them."""
+    """The series of some results, and the results that are in no series."""
 
     series: list[Series]
     invalid: list[str]
@@ -182,11 +182,11 @@ def series_key(
 
 
 def _run(observation: Observation, started: datetime, value: float) -> HistoryRun:
-    return HistoryRun(started, value, observation, circumstances_of(observation), measured_of(observation))
+    return HistoryRun(started, value, observation, environment_of(observation), covariates_of(observation))
 
 
 def _separating_fields(observation: Observation, more: Iterable[str]) -> dict[str, Any]:
-    """Return the fields that distinguish series: all that are no circumstance of a run."""
+    """Return the fields that distinguish series: all that are not of a run's environment."""
     left_out = {*ABOUT_RUNS} - set(more)
     values = observation.fields
     fields = {name: values[name] for name in values.keys() - left_out if not name.startswith(ENVIRONMENT)}
@@ -197,7 +197,7 @@ def _sessions(runs: Iterable[HistoryRun]) -> tuple[RunSession, ...]:
     sessions: list[list[HistoryRun]] = []
     for run in sorted(runs, key=lambda each: (each.started, each.observation.id)):
         first = sessions[-1][0] if sessions else None
-        if first and run.started - first.started < SESSION and not differ(first.circumstances, run.circumstances):
+        if first and run.started - first.started < SESSION and not has_changed(first.environment, run.environment):
             sessions[-1].append(run)
         else:
             sessions.append([run])

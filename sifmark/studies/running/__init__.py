@@ -1,1 +1,1 @@
-"""Running the runs of a study on this machine, and what is known of their states."""
+"""Run a study on this machine, and the states of its runs."""

@@ -1,4 +1,4 @@
-"""One run of a study: its process is started, attended to its end, and its result is checked or its failure kept."""
+"""Execution of one run: start its supervisor, wait, then check the result or record the failure."""
 
 import subprocess
 import threading
@@ -19,10 +19,11 @@ from sifmark.engines.binds import Bind
 from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
-from sifmark.studies.running import attendant, failures
-from sifmark.studies.running.outcome import RunOutcome, outcome_of
-from sifmark.studies.running.places import log_of, require_space
+from sifmark.studies.folder import log_of, require_space
+from sifmark.studies.index import RunOutcome, outcome_of
+from sifmark.studies.running import supervisor
 from sifmark.studies.running.shares import Share
+from sifmark.studies.running.states import RunFailure, clear_result, record_failure
 from sifmark.studies.study import PlannedRun, RunState, System
 
 _TAIL = 4096  # bytes of a log that are looked at for its last line
@@ -30,7 +31,7 @@ _TAIL = 4096  # bytes of a log that are looked at for its last line
 
 @dataclass(frozen=True)
 class ReadySystem:
-    """A system whose image is here and was looked at."""
+    """A system whose image was found and checked."""
 
     system: System
     image: CheckedImage
@@ -38,7 +39,7 @@ class ReadySystem:
 
 
 class Processes:
-    """The attendants of the runs in progress, from the thread that starts one to the one that stops all."""
+    """The supervisors of the runs in progress, from the thread that starts one to the one that stops all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -73,12 +74,12 @@ def execute(
     processes: Processes,
     pipe: ProgressPipe | None = None,
 ) -> RunOutcome:
-    """Do a run, which reports its progress by a pipe, and return what became of it.
+    """Do a run, which reports its progress by a pipe, and return its outcome.
 
-    Raises SifmarkError or OSError for what other runs would meet too.
+    Raises SifmarkError or OSError for errors that would affect every run, such as a full disk or a changed image.
     """
     require_space(planned.result.parent)
-    failures.clear(planned.result)
+    clear_result(planned.result)
     begin = _Begin(planned)
     try:
         argv = run_argv(planned, ready, tuple(share.environment), pipe)
@@ -87,14 +88,14 @@ def execute(
     ready.image.require_unchanged()
     environment = {**ready.image.variables, **share.environment, **(pipe.variables if pipe else {})}
     with _without_leftovers(ready.image.engine, name_of(planned)):
-        code = _attend(argv, share, log_of(planned), environment, locks, processes)
+        code = _supervise(argv, share, log_of(planned), environment, locks, processes)
     outcome = outcome_of(planned)
     if outcome.document:
         if ready.settings.results_key is not None:
             sign_results(planned.result, ready.settings.results_key)
         return outcome
     if planned.result.exists():
-        failures.clear(planned.result)
+        clear_result(planned.result)
         return begin.failed(outcome.reason, code)
     if processes.stopping:
         return outcome
@@ -137,7 +138,7 @@ def last_line(log: Path) -> str:
     return ""
 
 
-def _attend(
+def _supervise(
     argv: list[str],
     share: Share,
     log: Path,
@@ -145,10 +146,10 @@ def _attend(
     locks: Sequence[int],
     processes: Processes,
 ) -> int:
-    """Run an image to its end by way of an attendant, which holds the locks as long. Return its exit code."""
+    """Run an image to its end by way of a supervisor, which holds the locks as long. Return its exit code."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as stream:
-        words = attendant.words_of(argv, share.cores)
+        words = supervisor.words_of(argv, share.cores)
         process = start_apart(words, stream, environment, (*locks, *share.descriptors))
     processes.add(process)
     try:
@@ -161,7 +162,7 @@ def _attend(
 
 @contextmanager
 def _without_leftovers(engine: Engine, name: str) -> Iterator[None]:
-    """End what a killed study left of a run, and afterwards what a killed attendant left of it."""
+    """End what a killed study left of a run, and afterwards what a killed supervisor left of it."""
     engine.end_run(name)
     try:
         yield
@@ -178,12 +179,12 @@ class _Begin:
     def failed(self, cause: str, code: int | None) -> RunOutcome:
         """Keep what happened to the run, and return it as its outcome."""
         result = self._planned.result
-        failure = failures.RunFailure(
+        failure = RunFailure(
             cause=cause,
             exit_code=code,
             log=str(log_of(self._planned).relative_to(result.parent)),
             started=self._started.isoformat(timespec="seconds").replace("+00:00", "Z"),
             seconds=round(time.monotonic() - self._clock, 3),
         )
-        failures.record_failure(result, failure)
+        record_failure(result, failure)
         return RunOutcome(RunState.FAILED, failure.reason, {})

@@ -1,4 +1,4 @@
-"""The runs of a study, each in a process of its own: as many at once as their shares of this machine allow."""
+"""Concurrent execution of a study's runs, limited by their shares of this machine."""
 
 import errno
 import queue
@@ -13,12 +13,12 @@ from enum import StrEnum
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
-from sifmark.studies.running.estimates import Estimates
+from sifmark.studies.folder import lock_of
+from sifmark.studies.index import RunOutcome, outcome_of
+from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
-from sifmark.studies.running.failures import failure_file
-from sifmark.studies.running.outcome import RunOutcome, outcome_of
-from sifmark.studies.running.places import lock_of
 from sifmark.studies.running.shares import Machine, Share, Shares
+from sifmark.studies.running.states import failure_file
 from sifmark.studies.study import PlannedRun, RunState
 
 _TICK = 0.5  # seconds between two looks at what others have released
@@ -30,7 +30,7 @@ PipeFor = Callable[[PlannedRun], ProgressPipe | None]
 
 
 def no_pipe(_planned: PlannedRun) -> None:
-    """Return no pipe: nobody reads how far a run is."""
+    """Return no pipe: progress is not displayed."""
 
 
 class Waiting(StrEnum):
@@ -54,7 +54,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Broken:
-    """A run that could not be done for a reason that other runs would meet too."""
+    """A run that failed for a reason that would affect every run."""
 
     planned: PlannedRun
     error: BaseException

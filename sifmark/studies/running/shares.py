@@ -1,4 +1,4 @@
-"""Shares of this machine for runs side by side: devices and processors, without overlap, also between processes."""
+"""Disjoint shares of this machine's devices and processors for concurrent runs, also across processes."""
 
 import os
 import socket

@@ -1,15 +1,66 @@
-"""The states of a study's runs now: what has results, what failed without one, and what schedulers say of the rest."""
+"""States of a study's runs: from results, from records of failures without a result, and from Slurm."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
+from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
+from sifmark.studies.folder import put_away
 from sifmark.studies.plan import FAILED, Request, plan_study
-from sifmark.studies.running.failures import NO_RESULT, RunFailure, failures_in
-from sifmark.studies.schedulers.states import job_states, merge
+from sifmark.studies.slurm.states import job_states, merge
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
+_FAILURES = ".failures"  # a folder beside the results of a system, which those who read a folder of them leave out
+NO_RESULT = "no_result"  # the kind of such failures, beside the states of results
 _WITHOUT_RESULT = (FAILED, NO_RESULT)  # of --retry: what means runs that left no result
+
+
+@dataclass(frozen=True)
+class RunFailure:
+    """What is known of a run that ended without a valid result."""
+
+    cause: str
+    exit_code: int | None  # None if nothing was started
+    log: str  # relative to the folder of the system
+    started: str  # UTC
+    seconds: float
+
+    @property
+    def reason(self) -> str:
+        """The cause with its kind, as those have it that results tell."""
+        return f"{NO_RESULT}: {self.cause}"
+
+
+def failure_file(result: Path) -> Path:
+    """Return where the failure of a run with this result file is kept."""
+    return result.parent / _FAILURES / result.name
+
+
+def record_failure(result: Path, failure: RunFailure) -> None:
+    """Keep what happened to a run."""
+    write_json(failure_file(result), asdict(failure))
+
+
+def failures_in(folder: Path) -> dict[str, RunFailure]:
+    """Return the failures of a system's runs by the key of the run. Those that cannot be read are left out."""
+    return dict(_read_all(folder / _FAILURES))
+
+
+def clear_result(result: Path) -> None:
+    """Put away the result and the failure of a run that is to be done again: it then has neither."""
+    with suppress(FileNotFoundError):
+        failure_file(result).unlink()
+    if result.exists():
+        put_away(result)
+
+
+def _read_all(folder: Path) -> Iterator[tuple[str, RunFailure]]:
+    for path in folder.glob("*.json"):
+        with suppress(OSError, ValueError, TypeError):
+            yield path.stem, RunFailure(**json.loads(path.read_text()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Study turing on alpha: 1 run on 1 x 1 (nodes x devices).
-# Written by sifmark for Slurm. Element N does the run in line N of 20261127-091500-1-alpha-1x1-10min.runs.
+# Written by sifmark. Array task N does the run in line N of 20261127-091500-1-alpha-1x1-10min.runs.
 #SBATCH --job-name=sifmark-20261127-091500-1-alpha-1x1-10min
 #SBATCH --array=1-1
 #SBATCH --nodes=1
@@ -22,32 +22,33 @@ index=${SLURM_ARRAY_TASK_ID:-1}
 job="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID"
 node="${SLURMD_NODENAME:-$HOSTNAME}"
 
-fail() { # CODE TEXT: it goes to the log of this element
+fail() { # CODE TEXT: it goes to the log of this task
   printf 'error: %s\n' "$2" >&2
   record end "$1"
   exit "$1"
 }
-record() { # begin | end CODE: a line by which study.status knows what became of this run
-  printf '%s %(%s)T %s %s %s %s\n' "$1" -1 "$node" "$job" "${SLURM_RESTART_COUNT:-0}" "${2:-}" >>"$jobs/$name.records/$index"
+record() { # begin | end CODE: a line from which study.status derives the state of this run
+  local restarts=${SLURM_RESTART_COUNT:-0}
+  printf '%s %(%s)T %s %s %s %s\n' "$1" -1 "$node" "$job" "$restarts" "${2:-}" >>"$jobs/$name.records/$index"
 }
 finished() { # whether the run has a valid result of its own, completed or of one that did not fit into memory
   [ -e "$result" ] && /opt/sifmark/bin/sifmark results.validate --quiet --finished --run "${words[0]}" "$result" >/dev/null 2>&1
 }
 
-# The line of this element: key, result and the arguments of the image, with a tab between them.
+# The line of this task: key, result and the arguments of the image, with a tab between them.
 mapfile -t -d $'\t' words < <(sed -n "${index}p" "$jobs/$name.runs" | tr -d '\n')
 ((${#words[@]} > 2)) || fail 66 "$jobs/$name.runs has no line $index: do nodes see that folder?"
 result=${words[1]} arguments=("${words[@]:2}")
 lock=${result%/*}/.${words[0]}.lock
 
-# Started again after a preemption or the failure of a node, or done by somebody else: nothing is done twice.
+# Requeued after a preemption or the failure of a node, or done by another process: nothing is done twice.
 while command -v flock >/dev/null && { exec 9>>"$lock"; } 2>/dev/null; do
-  # Whoever asks whether a run is in progress holds its lock for an instant.
+  # A process that asks whether a run is in progress holds its lock for an instant.
   flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
   if (($? == 75)); then
     echo "run ${words[0]} is in progress elsewhere" && exit 0
   fi
-  # Whoever ends a run removes its lock file: the lock of a file that is gone excludes nobody.
+  # A process that ends a run removes its lock file: a lock of a removed file does not count.
   [ "$lock" -ef /dev/fd/9 ] && break
 done
 if finished; then
@@ -61,7 +62,8 @@ record begin
 # A signal ends the image, which writes what it has measured; this script then ends by itself.
 trap 'echo "SIGTERM" >&2' TERM
 code=0
-srun --nodes=1 --ntasks=1 --ntasks-per-node=1 --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+srun --nodes=1 --ntasks=1 --ntasks-per-node=1 \
+  --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
   /opt/sifmark/bin/sifmark run "$image" -- "${arguments[@]}" 9>&- || code=$?
 rm -f "$lock"
 record end "$code"

@@ -29,7 +29,7 @@ valid() { # KEY RESULT
 
 lock() { # FILE, by descriptor 9; 75 if another process holds it
   command -v flock >/dev/null || return 0
-  # Whoever ends a run removes the file: the lock of one that is gone excludes nobody.
+  # A process that ends a run removes the file: a lock of a removed file does not count.
   until [ "$1" -ef /dev/fd/9 ]; do
     exec 9>>"$1" || return 1
     flock --wait 5 9 || return 75

@@ -51,7 +51,7 @@ def test_a_script_for_an_image_that_is_not_here_is_marked(capsys: pytest.Capture
     assert "warning: here: the image is not here: sifmark build cpu; then export again" in errors
 
 
-@pytest.mark.parametrize("form", ["reframe", "sbatch", "flux", "pbs", "lsf"])
+@pytest.mark.parametrize("form", ["reframe", "sbatch"])
 def test_what_starts_images_itself_needs_them(form: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, errors = typed(capsys, "study.export", *SMALL, "--format", form, code=1)
     assert "[image-not-built]" in errors and not (folder / f"quick-{form}").exists()

@@ -10,8 +10,8 @@ from sifmark.core import paths
 from sifmark.studies.exports.jube import jube_files
 from sifmark.studies.exports.reframe import reframe_files
 from sifmark.studies.exports.shell import shell_files
-from sifmark.studies.schedulers.jobs import StartedImage
-from sifmark.studies.schedulers.options import JobOptions
+from sifmark.studies.slurm.jobs import StartedImage
+from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.study import PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
 
 GOLDEN = paths.GOLDEN / "studies"

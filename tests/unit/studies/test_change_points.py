@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from sifmark.results.comparison.student import two_sided_tail
-from sifmark.studies.history.segments import Search
-from sifmark.studies.history.significance import change_of, difference_p, discoveries
+from sifmark.studies.history.change_points import Search, change_of, difference_p, discoveries
 
 RATE, LEAST = 0.01, math.log1p(0.02)
 SERIES = 300  # simulated for each kind of noise

@@ -15,11 +15,17 @@ import pytest
 from sifmark.commands.study.energy import EnergySource, show_energy
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import load_settings
-from sifmark.studies.analysis.energy.accounting import ask_sacct, read_sacct, rows_of_jobs
-from sifmark.studies.analysis.energy.clock import seconds_since_1970, zone_of
-from sifmark.studies.analysis.energy.measured import EnergyRow, MeteredRun, metered_run, total
-from sifmark.studies.analysis.energy.pdu import PowerSeries, read_pdu, rows_of_pdu
-from sifmark.studies.analysis.energy.prices import EnergyPrices, prices_of
+from sifmark.studies.analysis.energy import EnergyPrices, EnergyRow, MeteredRun, metered_run, prices_of, total
+from sifmark.studies.analysis.energy_sources import (
+    PowerSeries,
+    ask_sacct,
+    read_pdu,
+    read_sacct,
+    rows_of_jobs,
+    rows_of_pdu,
+    seconds_since_1970,
+    zone_of,
+)
 
 SERIAL = count()
 START = 1_760_000_000.0

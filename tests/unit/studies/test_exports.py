@@ -20,7 +20,7 @@ from sifmark.commands.command_table import COMMANDS
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
-from sifmark.studies.exports import batch, export
+from sifmark.studies.exports import export
 from sifmark.studies.exports.earlier import references
 from sifmark.studies.exports.export import FORMATS, export_study
 from sifmark.studies.exports.exported import ExportedFile, labels_of
@@ -28,9 +28,9 @@ from sifmark.studies.exports.jube import jube_files
 from sifmark.studies.exports.reframe import reframe_files
 from sifmark.studies.exports.shell import shell_files
 from sifmark.studies.folder import run_lock
-from sifmark.studies.schedulers import images
-from sifmark.studies.schedulers.jobs import JobArray, JobShape, element_of
-from sifmark.studies.schedulers.submit import SubmittedArray
+from sifmark.studies.slurm import images
+from sifmark.studies.slurm.jobs import JobArray, JobShape, task_of
+from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import RunState, StudyPlan
 
 WRITE = "read the difference, then: PYTHONPATH=tests python -m unit.studies.exporting"
@@ -352,24 +352,23 @@ def test_every_format_is_offered() -> None:
     assert set(choices) == set(FORMATS)
 
 
-@pytest.mark.parametrize(("scheduler", "command"), [("slurm", "sbatch {}"), ("lsf", "bsub < {}"), ("pbs", "qsub {}")])
-def test_scripts_of_schedulers_are_submitted_by_hand(
-    tmp_path: Path, site: Settings, monkeypatch: pytest.MonkeyPatch, scheduler: str, command: str
-) -> None:
-    def rendered(study: StudyPlan, settings: Settings, name: str) -> tuple[SubmittedArray, ...]:
+def test_job_scripts_are_submitted_by_hand(tmp_path: Path, site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    def rendered(study: StudyPlan, settings: Settings) -> tuple[SubmittedArray, ...]:
         shape = JobShape("here", 1, 1, 600)
         array = JobArray(
-            *("20260101-1", "trial", name, shape, OPTIONS["here"], IMAGES["here"], tmp_path / "jobs", tmp_path),
-            tuple(map(element_of, study.runs[:2])),
+            *("20260101-1", "trial", shape, OPTIONS["here"], IMAGES["here"], tmp_path / "jobs", tmp_path),
+            tuple(map(task_of, study.runs[:2])),
         )
         return (SubmittedArray(array, "not this"),)
 
-    monkeypatch.setattr(batch, "render_runs", rendered)
-    files = {file.name: file for file in batch.batch_files(plan(), scheduler, tmp_path / "place", site)}
+    monkeypatch.setattr(export, "render_runs", rendered)
+    written = export_study(plan(tmp_path), "sbatch", tmp_path / "place", site)
+    files = {str(file.relative_to(tmp_path / "place")): file for file in written}
     name = "trial-1-here-1x1-10min"
     assert set(files) == {f"{name}.sh", f"{name}.runs", f"{name}.records/.keep", f"{name}.logs/.keep", "submit.sh"}
-    assert str(tmp_path / "place") in files[f"{name}.sh"].text and len(files[f"{name}.runs"].text.splitlines()) == 2
-    assert files["submit.sh"].text.splitlines()[-1] == command.format(tmp_path / "place" / f"{name}.sh")
+    assert str(tmp_path / "place") in files[f"{name}.sh"].read_text()
+    assert len(files[f"{name}.runs"].read_text().splitlines()) == 2
+    assert files["submit.sh"].read_text().splitlines()[-1] == f"sbatch {tmp_path / 'place' / name}.sh"
 
 
 def test_a_file_is_complete_or_absent(tmp_path: Path, site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from sifmark.commands.compare import GateError
 from sifmark.commands.study.history import HistoryOptions, show_history
 from sifmark.core.errors import UsageError
 from sifmark.studies.history.changes import RUNS, SESSIONS, History, histories
-from sifmark.studies.history.circumstances import differences, measured_differences
+from sifmark.studies.history.environment import covariate_changes, environment_changes
 from sifmark.studies.history.series import load_history
 
 CLOCK = "device_conditions_after__clock"
@@ -263,20 +263,20 @@ def test_an_option_that_means_nothing(tmp_path: Path, changes: dict[str, Any]) -
 
 
 def test_what_is_unknown_on_a_side_is_no_difference() -> None:
-    assert list(differences([{"driver": "1"}] * 3, [{}] * 3)) == []
-    assert [each.after for each in differences([{"driver": "1"}, {}], [{"driver": "2"}])] == ["2"]
+    assert list(environment_changes([{"driver": "1"}] * 3, [{}] * 3)) == []
+    assert [each.after for each in environment_changes([{"driver": "1"}, {}], [{"driver": "2"}])] == ["2"]
 
 
 def test_a_few_strays_do_not_hide_a_difference() -> None:
     before, after = [{"driver": "1"}] * 9 + [{"driver": "2"}], [{"driver": "2"}] * 10
-    assert [each.name for each in differences(before, after)] == ["driver"]
-    assert list(differences([{"driver": "1"}] * 2 + [{"driver": "2"}] * 2, after)) == []
+    assert [each.name for each in environment_changes(before, after)] == ["driver"]
+    assert list(environment_changes([{"driver": "1"}] * 2 + [{"driver": "2"}] * 2, after)) == []
 
 
 def test_measured_texts_and_small_differences() -> None:
-    reasons = list(measured_differences([{"throttling": "none"}] * 3, [{"throttling": "power"}] * 3))
+    reasons = list(covariate_changes([{"throttling": "none"}] * 3, [{"throttling": "power"}] * 3))
     assert [(each.name, each.after) for each in reasons] == [("throttling", "power")]
-    assert list(measured_differences([{"clock": 1400}], [{"clock": 1401}])) == []
+    assert list(covariate_changes([{"clock": 1400}], [{"clock": 1401}])) == []
 
 
 def test_the_commands_from_a_baseline_to_a_failed_night(

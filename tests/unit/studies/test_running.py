@@ -25,14 +25,12 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.results.envelope import envelope_path
-from sifmark.studies.running import failures, places
-from sifmark.studies.running.estimates import Estimates
-from sifmark.studies.running.failures import failures_in
-from sifmark.studies.running.here import make_ready
-from sifmark.studies.running.places import log_of
+from sifmark.studies.folder import log_of
+from sifmark.studies.running.budget import Estimates
+from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
-from sifmark.studies.running.states import with_failures
+from sifmark.studies.running.states import failures_in, with_failures
 from sifmark.studies.study import RunState, StudyPlan
 
 
@@ -55,7 +53,7 @@ def do(engine: ScriptEngine, tmp_path: Path) -> Do:
 
     def run_all(plan: StudyPlan, jobs: int = 0, **options: Any) -> Progress:
         runs = [planned for planned in plan.runs if planned.state is not RunState.DONE]
-        systems = make_ready(plan, runs, engine.settings, jobs)
+        systems = prepare_systems(plan, runs, engine.settings, jobs)
         return StudyRunner(systems, Shares(tmp_path / "shares"), _ignore, _ignore, Estimates(), **options).do(runs)
 
     return run_all
@@ -257,7 +255,7 @@ def test_two_at_once_do_each_run_once(site: Settings, tmp_path: Path) -> None:
 def test_a_full_disk_ends_the_study_before_a_run_is_lost(
     do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "free_space", lambda _: 1 << 20)
+    monkeypatch.setattr("sifmark.studies.folder.free_space", lambda _: 1 << 20)
     plan = plan_of(tmp_path, run_of())
     with pytest.raises(SifmarkError) as error:
         do(plan)
@@ -277,7 +275,7 @@ def test_a_quota_that_is_used_up_is_told_and_the_run_is_still_to_do(
     def full(*_: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "a file")
 
-    monkeypatch.setattr(failures, "write_json", full)
+    monkeypatch.setattr("sifmark.studies.running.states.write_json", full)
     plan = plan_of(tmp_path, run_of("here", "--without", "it"), run_of())
     with pytest.raises(SifmarkError) as error:
         do(plan)
@@ -291,6 +289,6 @@ def test_results_are_signed_where_the_site_has_a_key(
     key = tmp_path / "key.pem"
     key.write_bytes(Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
     plan = plan_of(tmp_path, run_of())
-    systems = make_ready(plan, plan.runs, replace(engine.settings, results_key=key), 0)
+    systems = prepare_systems(plan, plan.runs, replace(engine.settings, results_key=key), 0)
     StudyRunner(systems, Shares(tmp_path / "shares"), _ignore, _ignore, Estimates()).do(plan.runs)
     assert envelope_path(plan.runs[0].result).exists()

@@ -7,8 +7,7 @@ import pytest
 from unit.fake_studies import plan_of, run_of
 
 from sifmark.core.errors import UsageError
-from sifmark.studies.running.estimates import Estimates
-from sifmark.studies.running.order import most_informative_first, parse_budget
+from sifmark.studies.running.budget import Estimates, most_informative_first, parse_budget
 from sifmark.studies.study import Scalar
 
 

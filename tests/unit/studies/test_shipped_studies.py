@@ -12,7 +12,7 @@ import pytest
 from sifmark.core import paths
 from sifmark.core.paths import import_shared
 from sifmark.studies.expand import expand
-from sifmark.studies.feasibility import forecast, target_of
+from sifmark.studies.feasibility import resolve_config, target_of
 from sifmark.studies.image_options import division_of
 from sifmark.studies.load import load_study, variant_names
 from sifmark.studies.published.load import load_published
@@ -102,7 +102,9 @@ def refusals(study: Study) -> list[str]:
     problems: dict[str, None] = {}
     for run in runs_of(study):
         system = systems[run.system]
-        problem = forecast(run.cell, division_of(run.cell, system), target_of(system.image), system.arguments).problem
+        problem = resolve_config(
+            run.cell, division_of(run.cell, system), target_of(system.image), system.arguments
+        ).problem
         if problem:
             problems[f"{run.group} on {run.system}: {problem}"] = None
     return list(problems)

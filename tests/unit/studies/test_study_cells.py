@@ -6,12 +6,12 @@ import pytest
 
 from sifmark.core import paths
 from sifmark.core.settings import Settings
-from sifmark.studies.feasibility import ImageTarget, forecast
-from sifmark.studies.files.lines import Lines
+from sifmark.studies.feasibility import ImageTarget, resolve_config
 from sifmark.studies.image_options import Cell, Division, arguments_of, division_of, options_of
 from sifmark.studies.overview import remarks_of, rows_of, total
 from sifmark.studies.plan import Request, plan_study
 from sifmark.studies.study import RunState, System
+from sifmark.studies.study_file import Lines
 
 FOUR = System("four", "cuda", devices=4, nodes=8)
 TOML = sorted([*paths.RECIPES.glob("*.toml"), *paths.STUDIES.glob("*.toml")])
@@ -55,8 +55,8 @@ def test_a_study_compiles_or_names_the_mode(value: bool | str, mode: str | None,
 
 def test_data_are_not_looked_at() -> None:
     cell: Cell = {"workload": "resnet50", "data": "/nowhere", "epochs": 2, "data_workers": 4, "meter": "replay:/none"}
-    prospect = forecast(cell, Division(1, 1, 1), ImageTarget("pytorch", "cuda"))
-    assert not prospect.problem and prospect.endless
+    config = resolve_config(cell, Division(1, 1, 1), ImageTarget("pytorch", "cuda"))
+    assert not config.problem and config.endless
     options = options_of(cell, Division(1, 1, 1), ("--threads", "3"))
     assert (options.data, options.meter, options.threads) == ("synthetic", "none", 3)
 
@@ -73,7 +73,7 @@ def test_reasons_use_the_keys_of_studies() -> None:
         ),
     )
     for cell, reason in cases:
-        problem = forecast(cell, division_of(cell, System("a", "cuda")), target).problem
+        problem = resolve_config(cell, division_of(cell, System("a", "cuda")), target).problem
         assert reason in problem and "--" not in problem
 
 

@@ -9,13 +9,11 @@ from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import read_schema
 from sifmark.studies.expand import expand
-from sifmark.studies.files.lines import Lines
-from sifmark.studies.files.study_file import read_study_file
-from sifmark.studies.files.variants import apply_variant
+from sifmark.studies.groups import apply_variant
 from sifmark.studies.image_options import DIVISION, option_keys
 from sifmark.studies.load import load_study
-from sifmark.studies.source import study_names
 from sifmark.studies.study import Run, Study, System
+from sifmark.studies.study_file import Lines, read_study_file, study_names
 
 HERE = System("here", "cpu", devices=4)
 HEAD = 'title = "t"\n'

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.fake_studies import plan_of, run_of
 
-from sifmark.studies.running.matrix import Labels, MatrixCell, cells_of_plan, matrices
+from sifmark.studies.overview import Labels, MatrixCell, cells_of_plan, matrices
 from sifmark.studies.study import RunState
 
 S = RunState

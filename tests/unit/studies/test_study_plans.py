@@ -16,9 +16,8 @@ from sifmark.studies.folder import OWNER, claim_folder, run_lock
 from sifmark.studies.image_options import batch_of_cell
 from sifmark.studies.index import NAME, ResultIndex
 from sifmark.studies.load import load_study
-from sifmark.studies.overview import rows_of
+from sifmark.studies.overview import cells_of_plan, rows_of
 from sifmark.studies.plan import Request, plan_study
-from sifmark.studies.running.matrix import cells_of_plan
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
 pytestmark = pytest.mark.usefixtures("any_command")
@@ -285,3 +284,16 @@ def test_cells_with_the_same_command_share_a_run(tmp_path: Path, settings: Setti
     assert [cell.text for cell in cells_of_plan(plan)] == ["-", "1/2", "-", "-", "1/2", "-"]
     only_two = plan_study(Request(str(tmp_path / "mine.toml"), only=("run=two",)), settings)
     assert {each.key for each in only_two.runs} < set(keys) and not only_two.shared
+
+
+def test_repeats_of_one_command_in_several_groups_have_one_estimate(tmp_path: Path, settings: Settings) -> None:
+    common = 'workload = "lstm"\nbatch_size = 8\nsteps = 5\n'
+    (tmp_path / "mine.toml").write_text(
+        'title = "t"\n[[system]]\nname = "a"\nimage = "cuda"\n'
+        f'[[run]]\nname = "once"\n{common}[[run]]\nname = "twice"\nrepeats = 2\n{common}'
+    )
+    request = Request(str(tmp_path / "mine.toml"), results=tmp_path / "results")
+    put("training", plan_study(request, settings).runs[0])
+    done, again = plan_study(request, settings).runs
+    assert (done.state, again.state, again.run.group) == (RunState.DONE, RunState.TO_DO, "twice")
+    assert done.seconds and again.seconds and done.seconds + 30 < again.seconds < done.seconds + 45

@@ -1,1 +1,0 @@
-"""Study files as they are written: their lines, their variants and their runs, checked."""

@@ -1,0 +1,71 @@
+"""Preparation of runs on this machine: which are selected, and checks of their images."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import Settings
+from sifmark.engines import CheckFailed
+from sifmark.engines.locate import has_device
+from sifmark.engines.start import check_image, find
+from sifmark.studies.running.budget import most_informative_first
+from sifmark.studies.running.execute import ReadySystem
+from sifmark.studies.running.shares import Machine, machine_for
+from sifmark.studies.running.states import StudyStates
+from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The runs of a plan that this machine is to do, in order, and why others are left out."""
+
+    runs: tuple[PlannedRun, ...]
+    missing_images: tuple[str, ...] = ()  # systems whose image is not here
+    multi_node: int = 0  # runs that need more than one node
+
+
+def select(states: StudyStates, budget: bool, named: bool) -> Selection:
+    """Choose the runs that this machine is to do.
+
+    Those of a job are left to it. What another process does here is chosen too: it may be on its way to end.
+
+    With `named` the user named the systems. Raises SifmarkError if no image, or the image of a named system, is here.
+    """
+    plan, wanted = states.plan, (RunState.TO_DO, RunState.RUNNING)
+    missing = tuple(name for name, image in plan.images.items() if not image)
+    if missing and (named or len(missing) == len(plan.images)):
+        raise _no_image(plan, missing)
+    free = [each for each in plan.runs if each.state in wanted and each.key not in states.in_jobs]
+    runs = [each for each in free if plan.images.get(each.run.system)]
+    single = [each for each in runs if each.run.nodes == 1]
+    ordered = most_informative_first(single) if budget else single
+    return Selection(tuple(ordered), missing, len(runs) - len(single))
+
+
+def prepare_systems(
+    plan: StudyPlan, runs: Iterable[PlannedRun], settings: Settings, jobs: int
+) -> dict[str, tuple[ReadySystem, Machine]]:
+    """Look at the images of the systems that runs are on. Raises SifmarkError for one that cannot run here."""
+    names = dict.fromkeys(planned.run.system for planned in runs)
+    systems = {system.name: system for system in plan.study.systems}
+    ready = {name: _prepared(systems[name], settings, jobs) for name in names}
+    for name, (system, _) in ready.items():
+        if system.image.facts["identity"] != plan.images[name]:
+            cause = f"the image of system {name} was replaced while the study was planned"
+            raise CheckFailed(cause, "run the study again if that was you", code="image-altered")
+    return ready
+
+
+def _prepared(system: System, settings: Settings, jobs: int) -> tuple[ReadySystem, Machine]:
+    address, engine = find(system.image, settings)
+    if not has_device(engine, address):
+        cause = f"this host does not have the device of system {system.name}, which {system.image} needs"
+        raise SifmarkError(cause, "run it on a machine that has it; see sifmark doctor", code="device-missing")
+    image = check_image(address, engine, settings, signed=False)
+    return ReadySystem(system, image, settings), machine_for(engine, address, system.devices, jobs)
+
+
+def _no_image(plan: StudyPlan, missing: Sequence[str]) -> SifmarkError:
+    causes = [f"{name}: {plan.image_reasons.get(name, 'the image is not here')}" for name in missing]
+    remedy = f"build or pull it, or run a system whose image is here: --system {missing[0]}:IMAGE"
+    return SifmarkError("\n".join(causes), remedy, code="image-not-built")

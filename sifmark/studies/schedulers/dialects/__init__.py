@@ -1,1 +1,0 @@
-"""Scripts of job arrays in the terms of each scheduler."""

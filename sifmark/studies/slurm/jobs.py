@@ -1,0 +1,128 @@
+"""Job arrays of a plan: runs of one system and shape are the tasks of an array, in the order of the plan."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sifmark.core.errors import UsageError
+from sifmark.studies.slurm.options import JobOptions, limit_of
+from sifmark.studies.study import PlannedRun
+
+SEPARATOR = "\t"  # between the words of a line of a list
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True)
+class JobShape:
+    """What the runs of an array have in common."""
+
+    system: str
+    nodes: int
+    devices: int  # of each node
+    seconds: int  # time limit
+
+    @property
+    def text(self) -> str:
+        """The shape as a part of a file's name."""
+        return f"{self.system}-{self.nodes}x{self.devices}-{self.seconds // 60}min"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayTask:
+    """A run as a task of an array."""
+
+    key: str
+    result: Path
+    arguments: tuple[str, ...]  # of the image, complete
+
+    @property
+    def line(self) -> str:
+        """The run as a line of the list. Raises UsageError for a word that no line can hold."""
+        words = [self.key, str(self.result), *self.arguments]
+        if bad := next((word for word in words if _CONTROL.search(word)), None):
+            cause = f"an argument of a run has a control character: {bad!r}"
+            raise UsageError(cause, "remove tabs and line breaks from the study file", code="document-invalid")
+        return SEPARATOR.join(words)
+
+
+@dataclass(frozen=True, slots=True)
+class StartedImage:
+    """How nodes start the image of a system."""
+
+    path: Path  # of the SIF file
+    state: str  # `SIZE MTIME`, by which a task notices that it was replaced
+    binds: tuple[str, ...] = ()  # of the system, as APPTAINER_BIND takes them
+    sifmark: tuple[str, ...] = ()  # the words that start sifmark; empty: plain Apptainer
+    flags: tuple[str, ...] = ()  # of plain Apptainer, on each node
+    device_files: tuple[str, ...] = ()  # globs: on nodes that have one, the image gets `device_flags`
+    device_flags: tuple[str, ...] = ()  # empty: the device files are bound
+    facts: str = ""  # of plain Apptainer: what results say of the image, as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class JobArray:
+    """A job array: task N of its script `<jobs>/NAME.sh` does the run in line N of `<jobs>/NAME.runs`."""
+
+    name: str
+    study: str
+    shape: JobShape
+    options: JobOptions
+    image: StartedImage
+    folder: Path  # jobs/
+    work: Path  # the folder that jobs start in
+    tasks: tuple[ArrayTask, ...]
+
+    @property
+    def script(self) -> Path:
+        """The script that Slurm starts for each task."""
+        return self.folder / f"{self.name}.sh"
+
+    @property
+    def list(self) -> Path:
+        """The list of runs."""
+        return self.folder / f"{self.name}.runs"
+
+    @property
+    def records(self) -> Path:
+        """The folder in which tasks write when they begin and end."""
+        return self.folder / f"{self.name}.records"
+
+    @property
+    def logs(self) -> Path:
+        """The folder with what tasks print."""
+        return self.folder / f"{self.name}.logs"
+
+    @property
+    def lines(self) -> str:
+        """The list of runs as a text."""
+        return "".join(f"{task.line}\n" for task in self.tasks)
+
+
+def arrays_of(
+    runs: Iterable[PlannedRun],
+    options: Mapping[str, JobOptions],
+    at_least: Mapping[str, float],
+) -> Iterator[tuple[JobShape, tuple[PlannedRun, ...]]]:
+    """Yield runs by shape, no more than an array of their system may have.
+
+    `at_least` has by key the seconds that a run needs because it ran out of time before.
+    """
+    groups: dict[JobShape, list[PlannedRun]] = {}
+    for planned in runs:
+        shape = _shape(planned, options[planned.run.system], at_least.get(planned.key, 0.0))
+        groups.setdefault(shape, []).append(planned)
+    for shape, members in groups.items():
+        size = options[shape.system].max_array_size
+        yield from ((shape, tuple(members[start : start + size])) for start in range(0, len(members), size))
+
+
+def task_of(planned: PlannedRun) -> ArrayTask:
+    """Return a run as an array task, with the arguments that say where its result goes."""
+    return ArrayTask(planned.key, planned.result.absolute(), planned.arguments)
+
+
+def _shape(planned: PlannedRun, options: JobOptions, at_least: float) -> JobShape:
+    run = planned.run
+    devices = -(-run.devices // run.nodes)
+    return JobShape(run.system, run.nodes, devices, limit_of(planned.seconds, options, at_least))

@@ -1,0 +1,195 @@
+"""Job scripts: an sbatch script per array, and the shell lines that run an image with `apptainer run`."""
+
+import shlex
+from collections.abc import Iterator
+
+from sifmark.studies.slurm.jobs import JobArray, StartedImage
+from sifmark.studies.slurm.options import clock_of, devices_requested
+
+WARNING_SECONDS = 60  # between the signal and the end of a job's time: enough to write what was measured
+# Exit codes of a script that did not start the image; those of images are others.
+CODE_IMAGE_CHANGED = 65
+CODE_LIST_MISSING = 66
+
+# Comments in it are for those who read a script in their folder of results.
+# --cpus-per-task: a step does not inherit the job's processors, and would run on one.
+_BODY = """\
+set -uo pipefail
+shopt -s nullglob
+name={name}
+jobs={folder}
+image={image}
+index=${{SLURM_ARRAY_TASK_ID:-1}}
+job="${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
+node="${{SLURMD_NODENAME:-$HOSTNAME}}"
+
+fail() {{ # CODE TEXT: it goes to the log of this task
+  printf 'error: %s\\n' "$2" >&2
+  record end "$1"
+  exit "$1"
+}}
+record() {{ # begin | end CODE: a line from which study.status derives the state of this run
+  local restarts=${{SLURM_RESTART_COUNT:-0}}
+  printf '%s %(%s)T %s %s %s %s\\n' "$1" -1 "$node" "$job" "$restarts" "${{2:-}}" >>"$jobs/$name.records/$index"
+}}
+finished() {{ # whether the run has a valid result of its own, completed or of one that did not fit into memory
+  {finished}
+}}
+
+# The line of this task: key, result and the arguments of the image, with a tab between them.
+mapfile -t -d $'\\t' words < <(sed -n "${{index}}p" "$jobs/$name.runs" | tr -d '\\n')
+((${{#words[@]}} > 2)) || fail {list_missing} "$jobs/$name.runs has no line $index: do nodes see that folder?"
+result=${{words[1]}} arguments=("${{words[@]:2}}")
+lock=${{result%/*}}/.${{words[0]}}.lock
+
+# Requeued after a preemption or the failure of a node, or done by another process: nothing is done twice.
+while command -v flock >/dev/null && {{ exec 9>>"$lock"; }} 2>/dev/null; do
+  # A process that asks whether a run is in progress holds its lock for an instant.
+  flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
+  if (($? == 75)); then
+    echo "run ${{words[0]}} is in progress elsewhere" && exit 0
+  fi
+  # A process that ends a run removes its lock file: a lock of a removed file does not count.
+  [ "$lock" -ef /dev/fd/9 ] && break
+done
+if finished; then
+  rm -f "$lock"
+  echo "run ${{words[0]}} is done: $result" && exit 0
+fi
+record begin
+[ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = '{image_state}' ] ||
+  fail {image_changed} "$image is not the file that it was when this job was submitted: submit again"
+{start}
+# A signal ends the image, which writes what it has measured; this script then ends by itself.
+trap 'echo "SIGTERM" >&2' TERM
+code=0
+srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 \\
+  --cpus-per-task="${{SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}}" \\
+  {command} 9>&- || code=$?
+rm -f "$lock"
+record end "$code"
+exit "$code"
+"""
+
+
+def script_of(array: JobArray) -> str:
+    """Return the sbatch script of a job array."""
+    values = {
+        "name": shlex.quote(array.name),
+        "folder": shlex.quote(str(array.folder)),
+        "image": shlex.quote(str(array.image.path)),
+        "image_state": array.image.state,
+        "finished": _finished(array.image),
+        "list_missing": CODE_LIST_MISSING,
+        "image_changed": CODE_IMAGE_CHANGED,
+        "start": "\n".join(_start(array.image)),
+        "nodes": array.shape.nodes,
+        "command": _command(array.image),
+    }
+    return "\n".join([*_head(array), *_options(array), *_setup(array), _BODY.format_map(values)])
+
+
+def job_name(array: str) -> str:
+    """Return the job name of an array in Slurm's lists."""
+    return f"sifmark-{array}"
+
+
+def start_lines(image: StartedImage) -> Iterator[str]:
+    """Yield the shell lines that have to come before an image is started with `start_options`."""
+    if image.binds:
+        paths = shlex.quote(",".join(image.binds))
+        yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
+    if image.device_files:
+        flags = shlex.join(image.device_flags) if image.device_flags else '--bind "$file"'
+        first = " && break" if image.device_flags else ""
+        yield "flags=()"
+        yield f'for file in {" ".join(image.device_files)}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'
+
+
+def facts_line(image: StartedImage) -> str:
+    """Return the line by which plain Apptainer's results say of the image what was seen of it."""
+    return f"export SIFMARK_IMAGE={shlex.quote(image.facts)}"
+
+
+def start_options(image: StartedImage) -> list[str]:
+    """Return the options of plain Apptainer as a shell takes them: those of the device as `start_lines` found it."""
+    options = [shlex.join(image.flags)] if image.flags else []
+    return [*options, '"${flags[@]}"'] if image.device_files else options
+
+
+def _head(array: JobArray) -> Iterator[str]:
+    shape, count = array.shape, len(array.tasks)
+    runs = f"{count} run{'s' * (count > 1)}"
+    yield "#!/bin/bash"
+    yield f"# Study {array.study} on {shape.system}: {runs} on {shape.nodes} x {shape.devices} (nodes x devices)."
+    yield f"# Written by sifmark. Array task N does the run in line N of {array.list.name}."
+
+
+def _options(array: JobArray) -> Iterator[str]:
+    """Yield the #SBATCH lines: the options that have a value, then the site's own."""
+    shape, options, count = array.shape, array.options, len(array.tasks)
+    limit = options.max_jobs_in_flight
+    # In a path Slurm replaces what follows a percent sign.
+    log = str(array.logs / "INDEX.log").replace("%", "%%").replace("INDEX", "%a")
+    values = {
+        "job-name": job_name(array.name),
+        "array": f"1-{count}%{limit}" if limit and limit < count else f"1-{count}",
+        "partition": options.partition,
+        "account": options.account,
+        "qos": options.qos,
+        "constraint": options.constraint,
+        "nodes": shape.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": options.cpus_per_task,
+        "gpus-per-node": "" if options.gres else devices_requested(options, shape.devices),
+        "gres": options.gres,
+        "exclusive": options.exclusive,
+        "mem": options.mem or ("0" if options.exclusive else ""),
+        "time": clock_of(shape.seconds),
+        "signal": f"TERM@{min(WARNING_SECONDS, shape.seconds // 4)}",
+        "requeue": True,
+        "open-mode": "append",
+        "chdir": array.work,
+        "output": log,
+    }
+    for name, value in values.items():
+        if value is True:
+            yield f"#SBATCH --{name}"
+        elif value not in ("", None, False):
+            yield f"#SBATCH --{name}={_quoted(value)}"
+    yield from (f"#SBATCH {line}" for line in options.extra)
+
+
+def _quoted(value: object) -> str:
+    """Return the value of an option, in double quotes if it has a character that needs them."""
+    text = str(value)
+    return text if shlex.quote(text) == text else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _setup(array: JobArray) -> Iterator[str]:
+    if array.options.modules:  # a shell that is not a login shell need not know them
+        yield "type module >/dev/null 2>&1 || . /etc/profile"
+    yield from (f"module load {module}" for module in array.options.modules)
+    yield from array.options.setup
+
+
+def _finished(image: StartedImage) -> str:
+    if image.sifmark:
+        words = shlex.join([*image.sifmark, "results.validate", "--quiet", "--finished"])
+        return f'[ -e "$result" ] && {words} --run "${{words[0]}}" "$result" >/dev/null 2>&1'
+    # A result is written whole or not at all, by the image, in this form; its command has the name that it got.
+    state = """grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result\""""
+    return f'{state} && grep -Fqs "/${{words[0]}}.json\\"" "$result"'
+
+
+def _start(image: StartedImage) -> Iterator[str]:
+    """Yield what comes before the image is started."""
+    yield from start_lines(image)
+    if not image.sifmark:
+        yield facts_line(image)
+
+
+def _command(image: StartedImage) -> str:
+    if image.sifmark:
+        return f'{shlex.join([*image.sifmark, "run"])} "$image" -- "${{arguments[@]}}"'
+    return " ".join(["apptainer --quiet run", *start_options(image), '"$image" "${arguments[@]}"'])
