@@ -51,8 +51,8 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
         return ResultLines(output, target)
     if count > 1:
         raise UsageError(
-            f"--output {output}: one file contains one result, and {count} are requested. "
-            "Name a folder, as in --output results/, or a file that ends in .jsonl"
+            f"--output {output}: one file contains one result, and {count} are requested",
+            "name a folder, as in --output results/, or a file that ends in .jsonl",
         )
     return ResultFile(output, target)
 
@@ -120,8 +120,8 @@ class ResultFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            cause = f"--output {output}: cannot make that folder: {error.strerror}. Name another."
-            raise UsageError(cause + binding_hint(folder)) from None
+            cause = f"--output {output}: cannot make that folder: {error.strerror}"
+            raise UsageError(cause, f"name another{binding_hint(folder)}", "system-error") from None
         _require_writable(output, folder)
 
     def write(self, document: Mapping[str, Any]) -> str:
@@ -210,8 +210,8 @@ def _require_own_links(output: str) -> None:
     for link in _links(Path(output)):
         if _is_strangers(link):
             raise UsageError(
-                f"--output {output}: {link} is a link of another user in a folder that all may write to. "
-                "Name another place"
+                f"--output {output}: {link} is a link of another user in a folder that all may write to",
+                "name another place",
             )
 
 
@@ -242,13 +242,15 @@ def _is_strangers(link: Path) -> bool:
 
 def _require_file(output: str, target: Path) -> None:
     if target.exists() and not target.is_file():
-        raise UsageError(f"--output {output}: that is no regular file. Name a file or a folder, or leave --output out")
+        raise UsageError(
+            f"--output {output}: that is no regular file", "name a file or a folder, or leave --output out"
+        )
     if not target.parent.is_dir():
-        cause = f"--output {output}: there is no folder {target.parent}. Make it first."
-        raise UsageError(cause + binding_hint(target.parent))
+        remedy = f"make it first: mkdir -p {target.parent}{binding_hint(target.parent)}"
+        raise UsageError(f"--output {output}: there is no folder {target.parent}", remedy, "file-missing")
     if not {Path(output).suffix, target.suffix} & {".json", ".jsonl"}:
         raise UsageError(
-            f"--output {output}: a file's name ends in .json or .jsonl. For a folder, end it in a slash: {output}/"
+            f"--output {output}: a file's name ends in .json or .jsonl", f"for a folder, end it in a slash: {output}/"
         )
 
 
@@ -258,7 +260,9 @@ def _require_writable(output: str, folder: Path) -> None:
             pass
     except OSError as error:
         reason = f"{error.strerror} in {folder}"
-        raise UsageError(f"--output {output}: {reason}. Name a folder that this user may write to") from None
+        raise UsageError(
+            f"--output {output}: {reason}", "name a folder that this user may write to", "system-error"
+        ) from None
 
 
 class ResultSchema:
@@ -268,7 +272,9 @@ class ResultSchema:
         try:
             import jsonschema  # late: --help and --list do not need it
         except ImportError as error:
-            raise UsageError(f"cannot check results: {error}. Install jsonschema 4.17 or later") from None
+            raise UsageError(
+                f"cannot check results: {error}", "install jsonschema 4.17 or later", "package-missing"
+            ) from None
         self.library_version = metadata.version("jsonschema")
         self.validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
 
