@@ -317,7 +317,8 @@ def _add_output(grammar: argparse.ArgumentParser) -> None:
     add(
         "--output",
         metavar="PLACE",
-        help="FILE.json; FILE.jsonl, to which lines are added; or FOLDER/, with a file per result; default: stdout",
+        help="FILE.json; FILE.jsonl, to which lines are added; FOLDER/, with a file per result; or - for stdout; "
+        "default: stdout, and on a terminal results/",
     )
     add(
         "--measured-peak",

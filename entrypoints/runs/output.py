@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Protocol
 
 from entrypoints.contract.statuses import UsageError
+from entrypoints.system import image
 from entrypoints.system.console import status
 from entrypoints.system.image import binding_hint
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.1.json"
 STDOUT = 1
+ON_STDOUT = "-"  # the value of --output
+KEPT = "results/"
 MOST_LINKS = 40  # as in Linux
 SHORT = 12  # hexadecimal digits of a hash in a file's name
 
@@ -40,8 +43,13 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
     """Return the destination `output` for `count` documents. Raises UsageError, before any run, if it is unusable.
 
     On standard output several documents are written one a line, and so is a single one if programs expect several.
+    Without an `output`, that is for programs: where a person watches, the documents go to a folder.
     """
-    if output is None:
+    if output is None and os.isatty(STDOUT):
+        kept = _kept_results()
+        if kept is not None:
+            return kept
+    if output in (None, ON_STDOUT):
         return Stdout(indented=count == 1 and not one_a_line)
     _require_own_links(output)
     target = Path(output).resolve()  # through links, which remain links
@@ -55,6 +63,16 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
             "name a folder, as in --output results/, or a file that ends in .jsonl",
         )
     return ResultFile(output, target)
+
+
+def _kept_results() -> ResultFolder | None:
+    """Return the folder `results/` of the current folder; None where it cannot be made or ends with the container."""
+    if not image.folder_outlives_container():
+        return None
+    try:
+        return ResultFolder(KEPT, Path(KEPT).resolve())
+    except UsageError:
+        return None
 
 
 class Stdout:

@@ -76,6 +76,11 @@ def binding_hint(path: object, environ: Mapping[str, str] = os.environ) -> str:
     return ""
 
 
+def folder_outlives_container(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the current folder is the host's: in Docker it is the container's own, unless it is mounted."""
+    return not os.path.isfile(PATH) or any(name in environ for name in _STARTED)
+
+
 def _unknown(reason: str) -> dict[str, Any]:
     return {"identity": None, "digest": None, "signer": None, "seen_by": None, "reason": reason}
 

@@ -50,6 +50,8 @@ class Settings:
     energy: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # what it costs and emits here
     # Where `study.baseline` keeps them.
     baselines: Path = field(default_factory=lambda: Path("baselines").absolute())
+    # Where `run` keeps results on a terminal.
+    results: Path = field(default_factory=lambda: Path("results").absolute())
     slurm: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # of jobs that studies submit
 
     def mirrored(self, image: str) -> str:

@@ -1,5 +1,6 @@
 """One run of a study: its process is started, attended to its end, and its result is checked or its failure kept."""
 
+import signal
 import subprocess
 import threading
 import time
@@ -44,25 +45,26 @@ class Processes:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self.stopping = False
+        self._order = signal.SIGTERM
 
     def add(self, process: subprocess.Popen[bytes]) -> None:
         """Note a process; it is stopped at once if all are to stop."""
         with self._lock:
             self._running.add(process)
             if self.stopping:
-                process.terminate()
+                process.send_signal(self._order)
 
     def remove(self, process: subprocess.Popen[bytes]) -> None:
         """Forget a process that has ended."""
         with self._lock:
             self._running.discard(process)
 
-    def stop(self) -> None:
-        """Ask all runs to end and to write their results; asked again, they end at once."""
+    def stop(self, order: signal.Signals) -> None:
+        """Ask all runs by a signal to end and to write their results; asked again, they end at once."""
         with self._lock:
-            self.stopping = True
+            self.stopping, self._order = True, order
             for process in self._running:
-                process.terminate()
+                process.send_signal(order)
 
 
 def execute(

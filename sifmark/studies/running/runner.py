@@ -2,6 +2,7 @@
 
 import errno
 import queue
+import signal
 import threading
 import time
 from collections import deque
@@ -114,8 +115,8 @@ class StudyRunner:
                 while self._start_next(progress):
                     pass
                 self._collect(progress)
-        except BaseException:
-            self._stop(progress)
+        except BaseException as error:
+            self._stop(progress, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
             raise
         finally:
             self._shares.leave()
@@ -219,11 +220,11 @@ class StudyRunner:
         progress.ended.append(ended)
         self._report(ended, progress)
 
-    def _stop(self, progress: Progress) -> None:
+    def _stop(self, progress: Progress, order: signal.Signals) -> None:
         """Let the runs in progress end with a result; at another signal, at once."""
         while progress.active:
             try:
-                self._processes.stop()
+                self._processes.stop(order)
                 while progress.active:
                     self._drain(progress)
             except (KeyboardInterrupt, SystemExit):
