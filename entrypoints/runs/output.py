@@ -25,6 +25,7 @@ SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.1.json"
 STDOUT = 1
 ON_STDOUT = "-"  # the value of --output
 KEPT = "results/"
+ROOM = 1 << 20  # bytes that must be free before a run: more than most results have
 MOST_LINKS = 40  # as in Linux
 SHORT = 12  # hexadecimal digits of a hash in a file's name
 
@@ -274,9 +275,12 @@ def _require_file(output: str, target: Path) -> None:
 
 def _require_writable(output: str, folder: Path) -> None:
     try:
-        with draft_file(folder):  # permissions alone prove nothing: the file system may be read-only
+        with draft_file(folder, bytes(ROOM)):  # permissions alone prove nothing: the file system may be read-only
             pass
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            cause = f"--output {output}: {error.strerror} in {folder}"
+            raise UsageError(cause, "free space there, or name a folder on another disk", "disk-full") from None
         reason = f"{error.strerror} in {folder}"
         raise UsageError(
             f"--output {output}: {reason}", "name a folder that this user may write to", "system-error"

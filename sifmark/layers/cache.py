@@ -128,7 +128,7 @@ class Entry:
 
     def _make(self) -> None:
         started = time.monotonic()
-        with atomic_path(self.folder) as draft:
+        with atomic_path(self.folder, content_addressed=True) as draft:
             content = draft / "content"
             content.mkdir(parents=True)
             self.make(content)

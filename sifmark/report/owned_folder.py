@@ -49,7 +49,11 @@ class OwnedFolder:
         write_json(self.marker, {"format": _FORMAT, "files": sorted(names)})
 
     def write(self, name: str, content: bytes | Path, scratch: Path) -> None:
-        """Write a file, or copy it, beside in `scratch` and rename it.
+        """Write a file, or copy it, beside in `scratch` and rename it. Raises UsageError as `draft` does."""
+        self.place(name, self.draft(name, content, scratch / "draft"))
+
+    def draft(self, name: str, content: bytes | Path, draft: Path) -> Path:
+        """Write what is to become a file of ours. Return its path.
 
         Raises UsageError for a name that is not safe, or that leads through a link.
         """
@@ -57,11 +61,15 @@ class OwnedFolder:
         if not is_safe(name) or self.is_linked(name):
             cause = f"{target} would be written through a link, or outside of {self.of}"
             raise UsageError(cause, "name another folder: --output FOLDER", code="folder-not-empty")
-        draft = scratch / "draft"
         if isinstance(content, Path):
             shutil.copyfile(content, draft, follow_symlinks=False)
         else:
             draft.write_bytes(content)
+        return draft
+
+    def place(self, name: str, draft: Path) -> None:
+        """Give a draft its name."""
+        target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         draft.replace(target)
 

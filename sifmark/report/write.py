@@ -1,9 +1,10 @@
 """Writing a report into a folder of its own: each file complete, and the page last.
 
-A report that is written again replaces its files one by one, and removes those that it no longer has. What else lies
+A report that is written again replaces its files, and removes those that it no longer has. What else lies
 in the folder stays.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,22 +32,30 @@ def folder_of_report(path: Path) -> OwnedFolder:
 def write_report(report: Report, path: Path) -> Iterator[str]:
     """Write a report and yield the name of each file below the folder when it is complete.
 
+    All are complete before the first has its name: on a full disk an earlier report stays, and a new folder goes.
     Raises UsageError if the folder is not one of a report.
     """
     folder = folder_of_report(path)
     with exclusive_lock(path):
-        former, written = folder.former_files(), list[str]()
+        former, is_new = folder.former_files(), not path.exists()
         path.mkdir(parents=True, exist_ok=True)
-        folder.mark(former)  # from here on, the folder is ours
-        with scratch_dir(path, "report") as scratch:
-            for name, content in _contents(report):
-                folder.write(name, content, scratch)
-                written.append(name)
-                folder.mark({*former, *written})
-                yield name
-        for name in sorted(former.difference(written)):
+        try:
+            folder.mark(former)  # from here on, the folder is ours
+            with scratch_dir(path, "report") as scratch:
+                drafts = dict[str, Path]()
+                for name, content in _contents(report):
+                    drafts[name] = folder.draft(name, content, scratch / str(len(drafts)))
+                    yield name
+                folder.mark({*former, *drafts})
+                for name, draft in drafts.items():
+                    folder.place(name, draft)
+        except OSError:
+            if is_new:
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+        for name in sorted(former.difference(drafts)):
             folder.remove(name)
-        folder.mark(written)
+        folder.mark(drafts)
 
 
 def _contents(report: Report) -> Iterator[tuple[str, bytes]]:

@@ -61,7 +61,7 @@ def _questions(file: TokenFile) -> Iterator[Question]:
                         raise ValueError("a question without answers")
                     yield Question(passage["context"], tuple(map(str, answers)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
+        raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}; {REMEDY}") from None
 
 
 def find(path: Path) -> list[Path]:

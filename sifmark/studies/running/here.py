@@ -63,7 +63,7 @@ def _make_ready(system: System, settings: Settings, jobs: int) -> tuple[ReadySys
         raise SifmarkError(cause, "run it on a machine that has it; see sifmark doctor", code="device-missing")
     if engine.version() is None:
         cause = f"{engine.name} is not installed here, which runs {system.image}"
-        raise SifmarkError(cause, f"install it: ci/setup/{engine.name}; `sifmark doctor` checks it", code="engine-missing")
+        raise SifmarkError(cause, f"install it: ci/setup/{engine.name}", code="engine-missing")
     image = check_image(address, engine, settings, signed=False)
     return ReadySystem(system, image, settings), machine_for(engine, address, system.devices, jobs)
 

@@ -1,6 +1,5 @@
 """The runs of a study, each in a process of its own: as many at once as their shares of this machine allow."""
 
-import errno
 import queue
 import signal
 import threading
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sifmark.core.errors import SifmarkError
+from sifmark.core.files import is_full
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
 from sifmark.studies.running.estimates import Estimates
@@ -24,7 +24,6 @@ from sifmark.studies.study import PlannedRun, RunState
 
 _TICK = 0.5  # seconds between two looks at what others have released
 _Stamp = tuple[int | None, ...]
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 PipeFor = Callable[[PlannedRun], ProgressPipe | None]
@@ -247,7 +246,7 @@ class StudyRunner:
 
 def as_failure(error: BaseException) -> BaseException:
     """Return an error of a full disk or a used-up quota as ours, and others as they are."""
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and is_full(error):
         cause = f"{error.filename or 'the results'}: {error.strerror}"
         return SifmarkError(cause, "free space there, then run the study again: it goes on", code="disk-full")
     return error

@@ -1,11 +1,11 @@
 """Checks before a submission, on a login node that has no accelerator: image, data, and room for results."""
 
-import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.files import is_full
 from sifmark.engines.binds import binds_of, read_options
 from sifmark.studies.study import PlannedRun, System
 
@@ -33,7 +33,7 @@ def require_room(folder: Path) -> None:
 
 def _no_room(folder: Path, error: OSError) -> SifmarkError:
     cause = f"results cannot be written to {folder}: {error.strerror}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         remedy = "make room, see `df -h .` and your quota; or choose another folder with --results"
         return SifmarkError(cause, remedy, code="disk-full")
     return SifmarkError(cause, "choose a folder that you may write to, with --results", code="system-error")

@@ -82,7 +82,7 @@ class Program:
         self.main, self.folder = tree / "entrypoints" / script, folder
 
     def start(self, *arguments, fault="", within=None, output=subprocess.PIPE, **environment):
-        """The running process in the folder of the program, or another one, with pipes unless `output` is another place."""
+        """The running process, in the folder of the program or another one; `output` takes the place of a pipe."""
         return subprocess.Popen(
             [sys.executable, "-s", "-B", str(self.main), *map(str, arguments)],
             cwd=str(within or self.folder),

@@ -1,6 +1,7 @@
 """Running a study here: real processes in the place of images, their results, failures and shares."""
 
 import errno
+import json
 import os
 import random
 import signal
