@@ -3,8 +3,8 @@
 import os
 import re
 import shutil
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -36,6 +36,18 @@ class OwnedFolder:
         if self.path.is_dir() and any(self.path.iterdir()) and not self.marker.is_file():
             cause = f"{self.path} has files that are not those of {self.of}"
             raise UsageError(cause, "name another folder, or an empty one: --output FOLDER", code="folder-not-empty")
+
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Make the folder if need be; one that was not there goes again if the block cannot write its files."""
+        is_new = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except OSError:
+            if is_new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
 
     def former_files(self) -> set[str]:
         """Return the names of the files that were written earlier; none of a marker that cannot be read."""

@@ -4,7 +4,6 @@ A report that is written again replaces its files, and removes those that it no 
 in the folder stays.
 """
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -37,22 +36,16 @@ def write_report(report: Report, path: Path) -> Iterator[str]:
     """
     folder = folder_of_report(path)
     with exclusive_lock(path):
-        former, is_new = folder.former_files(), not path.exists()
-        path.mkdir(parents=True, exist_ok=True)
-        try:
+        former, drafts = folder.former_files(), dict[str, Path]()
+        with folder.made():
             folder.mark(former)  # from here on, the folder is ours
             with scratch_dir(path, "report") as scratch:
-                drafts = dict[str, Path]()
                 for name, content in _contents(report):
                     drafts[name] = folder.draft(name, content, scratch / str(len(drafts)))
                     yield name
                 folder.mark({*former, *drafts})
                 for name, draft in drafts.items():
                     folder.place(name, draft)
-        except OSError:
-            if is_new:
-                shutil.rmtree(path, ignore_errors=True)
-            raise
         for name in sorted(former.difference(drafts)):
             folder.remove(name)
         folder.mark(drafts)

@@ -86,9 +86,9 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("mistake", "commands"),
     [
         ("build", ["sifmark build cpu", "sifmark build 'resnet50-*'", "sifmark build --all"]),
-        ("run resnet50-cpu", ["sifmark build resnet50-cpu --engine apptainer"]),
+        ("run resnet50-cpu", ["sifmark build resnet50-cpu", "sifmark registry.pull resnet50-cpu"]),
         ("run resnet50-cpu --steps 3", ["sifmark run resnet50-cpu -- --steps 3"]),
-        ("run resnet50-cpu -- --smoke", ["sifmark build resnet50-cpu --engine apptainer"]),
+        ("run resnet50-cpu -- --smoke", ["sifmark build resnet50-cpu", "sifmark registry.pull resnet50-cpu"]),
         ("image.sign cpu --key FILE.pem", ["openssl genpkey -algorithm ed25519 -out FILE.pem"]),
         ("list nothing-at-all", ["sifmark list workloads"]),
         ("registry.push", ["sifmark registry.push cpu"]),
