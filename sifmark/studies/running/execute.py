@@ -131,12 +131,16 @@ def run_argv(
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is not blank, shortened."""
+    """Return the last line of a log that is neither blank nor the remedy of an error, shortened."""
     with suppress(OSError), log.open("rb") as stream:
         stream.seek(max(0, file_state(log).size - _TAIL))
         lines = stream.read().decode(errors="replace").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip() and not _is_remedy(line)), "")
     return ""
+
+
+def _is_remedy(line: str) -> bool:
+    return line.startswith("  remedy: ")
 
 
 def _attend(
