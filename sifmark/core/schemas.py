@@ -97,11 +97,8 @@ def remedy_for(error: "ValidationError") -> str:
     """Return what would make the field valid, in the schema's own words."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
-        known = rule.get("properties", {})
-        other = (
-            next((key for key in error.instance if key not in known), "") if isinstance(error.instance, dict) else ""
-        )
-        return nearest_names(other, known)
+        allowed = rule.get("properties", {})
+        return nearest_names(next(key for key in error.instance if key not in allowed), allowed)
     if error.validator == "enum":
         return f"one of {', '.join(map(str, rule['enum']))}"
     if error.validator == "required":

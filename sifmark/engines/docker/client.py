@@ -228,14 +228,14 @@ def translated_errors() -> Iterator[None]:
 
 def _reason(error: BaseException) -> str:
     """Return what the operating system said, which docker-py and requests wrap in errors of theirs, or their words."""
-    inner, seen = [error], set[int]()
+    inner, visited = [error], set[int]()
     while inner:
         each = inner.pop()
         if isinstance(each, OSError) and each.errno:
             return each.strerror or str(each)
-        seen.add(id(each))
+        visited.add(id(each))
         more = (each.__cause__, each.__context__, *each.args)
-        inner += [other for other in more if isinstance(other, BaseException) and id(other) not in seen]
+        inner += [other for other in more if isinstance(other, BaseException) and id(other) not in visited]
     return str(error)[:200]
 
 

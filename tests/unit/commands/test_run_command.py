@@ -182,6 +182,16 @@ def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels:
     assert error.value.code == code
 
 
+@pytest.mark.parametrize(("bases", "is_named"), [("stand-in", True), ("pinned", False)])
+def test_an_image_that_is_not_built_says_where_and_how(site: Settings, bases: str, is_named: bool) -> None:
+    settings = replace(site, bases=bases, origins={"bases": "bases in sifmark.toml", "dist": "SIFMARK_DIST"})
+    with pytest.raises(SifmarkError) as error:
+        locate("resnet50-cuda", open_engine(settings, "apptainer"))
+    assert f"resnet50-cuda.sif in {site.dist} (SIFMARK_DIST)" in error.value.cause
+    assert ("--bases pinned" in error.value.remedy and "bases in sifmark.toml" in error.value.remedy) is is_named
+    assert "--engine" not in error.value.remedy
+
+
 def test_a_name_that_is_another_image_than_its_recipe_s_is_not_started(engine: FakeEngine) -> None:
     recipe = engine.add("cpu")
     assert locate("resnet50-cpu", engine) == "fake:resnet50-cpu"
