@@ -66,7 +66,9 @@ def meter(text: str) -> str:
     if name not in METERS:
         raise UsageError(f"no meter {name[:40]!r}", f"known: {', '.join(METERS)}")
     if colon and (not place or name in (meters.AUTO, meters.NONE)):
-        raise UsageError(f"{text[:40]!r}: a place follows the colon, and only a meter has one")
+        raise UsageError(
+            f"{text[:40]!r}: a place follows the colon, and only a meter has one", "write rapl:PLACE, or rapl"
+        )
     return text
 
 

@@ -97,8 +97,9 @@ def remedy_for(error: "ValidationError") -> str:
     """Return what would make the field valid, in the schema's own words."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
+        instance: Any = error.instance
         allowed = rule.get("properties", {})
-        return nearest_names(next(key for key in error.instance if key not in allowed), allowed)
+        return nearest_names(next(key for key in instance if key not in allowed), allowed)
     if error.validator == "enum":
         return f"one of {', '.join(map(str, rule['enum']))}"
     if error.validator == "required":
