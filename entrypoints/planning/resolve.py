@@ -136,7 +136,7 @@ def framework_and_device(options: Options, image: Mapping[str, Any] | None) -> t
 
 def _require_task(task: str, options: Options, card: Card) -> None:
     if task not in card.tasks:
-        raise UsageError(f"--task {task}: {card.name} has no such task", f"give one of {', '.join(card.tasks)}")
+        raise UsageError(f"--task {task}: {card.name} can do {', '.join(card.tasks)}", "give that, or another workload")
     if task == "sampling" and (options.epochs or options.samples_per_epoch):
         raise UsageError(
             "--epochs and --samples-per-epoch: sampling reads all observations at every step and has no epochs",

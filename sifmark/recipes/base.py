@@ -68,7 +68,8 @@ def stand_in_base(recipe: Recipe, platform: str, settings: Settings) -> BaseImag
     pin = stand_in_pin(pins, recipe.base, platform)
     if pin is None:
         raise UnbuildableError(
-            f"{settings.origin('bases')} chose test bases, and there is none for {recipe.base.reference} on {platform}",
+            f"there is no test base for {recipe.base.reference} on {platform}, "
+            f"and {settings.origin('bases')} chose test bases",
             f"build on the vendor's base: --bases pinned; or make one: ci/setup/stand-in {recipe.name}",
             code="stand-ins-missing",
         )

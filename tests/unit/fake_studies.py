@@ -31,10 +31,10 @@ import json, os, signal, sys, time
 words = sys.argv[2:]
 options = {name[2:]: value for name, value in zip(words, words[1:]) if name.startswith("--")}
 output = options["output"]
-with open(os.path.join(os.path.dirname(output), "started"), "a") as ledger:
-    ledger.write(os.path.basename(output) + " " + str(os.getpid()) + "\\n")
 orders = []
 for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, lambda number, _: orders.append(number))
+with open(os.path.join(os.path.dirname(output), "started"), "a") as ledger:
+    ledger.write(os.path.basename(output) + " " + str(os.getpid()) + "\\n")
 until = time.monotonic() + float(options.get("seconds", 0))
 while time.monotonic() < until and not orders:
     time.sleep(0.01)
