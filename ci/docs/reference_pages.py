@@ -240,7 +240,8 @@ def settings_page() -> str:
         *_head("Settings", "schemas/settings-1.0.json"),
         "A site writes its choices to `sifmark.toml` in the current folder, or to the file that the variable "
         "`SIFMARK_SETTINGS` names. Every key is optional. A variable `SIFMARK_NAME` overrides the file where the key "
-        "allows it, and an option of the command line overrides both.",
+        "allows it, and an option of the command line overrides both. Relative paths in the file start at its folder, "
+        "others at the current one.",
         "",
         *_table([["key", "type", "meaning"]]),
         *_rows(rows),

@@ -10,7 +10,7 @@ from entrypoints.contract.statuses import USAGE_EXIT, UsageError
 from entrypoints.planning import arguments
 from entrypoints.planning.arguments import Options
 from entrypoints.system import image
-from entrypoints.system.console import aligned, status
+from entrypoints.system.console import aligned, fail
 
 
 def main(argv: Sequence[str]) -> int:
@@ -18,11 +18,11 @@ def main(argv: Sequence[str]) -> int:
     try:
         wrong = image.other_python()
         if wrong:
-            raise UsageError(wrong)
+            raise UsageError(*wrong, code="interpreter-unusable")
         options = arguments.parse(argv)
         return _verb(options.verb)(options)
     except UsageError as error:
-        status(f"{error}")
+        fail(error.cause, error.remedy, error.code)
         return USAGE_EXIT
 
 

@@ -7,7 +7,7 @@ from typing import Any, Mapping, Sequence
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card
-from entrypoints.contract.statuses import UsageError
+from entrypoints.contract.statuses import UsageError, unknown_name
 from entrypoints.planning.arguments import Options
 from entrypoints.system import image
 
@@ -26,10 +26,10 @@ def find(options: Options) -> tuple[list[Card], Mapping[str, Any] | None]:
     if not options.all:
         return [runnable_cards[choose(options.workload, os.environ, list(runnable_cards))]], built
     if options.workload:
-        raise UsageError(f"--all and {options.workload}: name a workload, or ask for all of them")
+        raise UsageError(f"--all and {options.workload}", "name a workload, or ask for all of them")
     able = [card for card in runnable_cards.values() if options.task in (None, *card.tasks)]
     if not able:
-        raise UsageError(f"--all: no workload can do {options.task}")
+        raise UsageError(f"--all: no workload can do {options.task}", "`--list` shows the tasks of each")
     return able, built
 
 
@@ -40,7 +40,7 @@ def choose(explicit: str | None, environ: Mapping[str, str], names: Sequence[str
     """
     name = named(explicit, environ, names)
     if name is None:
-        raise UsageError(f"which workload? Name one as the first argument: {', '.join(names)}")
+        raise UsageError("which workload?", f"name one as the first argument: {', '.join(names)}")
     return name
 
 
@@ -72,8 +72,4 @@ def _first(environ: Mapping[str, str], variables: Sequence[str]) -> str:
 def _require_name(name: str, names: Sequence[str]) -> str:
     if name in names:
         return name
-    import difflib  # here: only a mistyped name needs it
-
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "."
-    raise UsageError(f"no workload {name[:60]!r}{hint} Known: {', '.join(names)}")
+    raise unknown_name("workload", name, names)

@@ -46,16 +46,21 @@ def in_instances(runs: Sequence[Configuration]) -> list[Configuration]:
         return list(runs)
     for run in runs:
         if run.concurrency:
-            raise UsageError("--concurrency with poprun: a request is answered by one instance. Start a run without it")
+            raise UsageError(
+                "--concurrency with poprun: a request is answered by one instance", "start a run without it"
+            )
         if run.replicas % launch.tasks:
             raise UsageError(
                 f"--replicas {run.replicas}: poprun has started {launch.tasks} instances, which cannot share them "
-                "equally. Give the number of its --num-replicas"
+                "equally",
+                "give the number of its --num-replicas",
             )
         local = os.environ.get(LOCAL_REPLICAS, "")
         if local.isdecimal() and int(local) * launch.tasks != run.replicas:
             total = int(local) * launch.tasks
-            raise UsageError(f"--replicas {run.replicas}: poprun has --num-replicas {total}. Give both the same number")
+            raise UsageError(
+                f"--replicas {run.replicas}: poprun has --num-replicas {total}", "give both the same number"
+            )
     return [replace(run, instances=launch.tasks) for run in runs]
 
 
@@ -64,7 +69,7 @@ def _launch() -> Launch | None:
     try:
         return launch_of(os.environ)
     except ValueError as error:
-        raise UsageError(f"{error}: start this by a launcher, or without its variables") from None
+        raise UsageError(str(error), "start this by a launcher, or without its variables") from None
 
 
 def shared_launch(options: Options, runs: Sequence[Configuration]) -> Launch | None:
@@ -83,8 +88,8 @@ def shared_launch(options: Options, runs: Sequence[Configuration]) -> Launch | N
         if run.ranks % launch.tasks:
             asked = f"--stages {run.stages}" if run.stages > 1 else f"--replicas {run.ranks}"
             raise UsageError(
-                f"{asked}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them "
-                "equally. Give a multiple, or start another number of tasks"
+                f"{asked}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them equally",
+                "give a multiple, or start another number of tasks",
             )
     return launch._replace(head=options.rendezvous[0], port=options.rendezvous[1]) if options.rendezvous else launch
 
@@ -92,7 +97,7 @@ def shared_launch(options: Options, runs: Sequence[Configuration]) -> Launch | N
 def _require_no_rendezvous(options: Options, why: str) -> None:
     """Raise UsageError if the tasks of a launch were to meet somewhere."""
     if options.rendezvous:
-        raise UsageError(f"--rendezvous: {why}. Leave it out")
+        raise UsageError(f"--rendezvous: {why}", "leave it out")
 
 
 def possible_plans(

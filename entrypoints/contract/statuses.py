@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Sequence
 
 
 class Status(NamedTuple):
@@ -55,7 +55,20 @@ def exit_code(state: str, signal_number: int | None = None) -> int:
 
 
 class UsageError(Exception):
-    """Bad input, found before anything ran. The text has cause and remedy."""
+    """Bad input, found before anything ran: its cause, a remedy, and one of the host's stable codes."""
+
+    def __init__(self, cause: str, remedy: str = "", code: str = "invalid-option") -> None:
+        super().__init__(f"{cause}. {remedy[0].upper()}{remedy[1:]}" if remedy else cause)
+        self.cause, self.remedy, self.code = cause, remedy, code
+
+
+def unknown_name(kind: str, name: str, names: Sequence[str]) -> UsageError:
+    """Return the error for a name that does not exist. Its remedy has the nearest ones, and all."""
+    import difflib  # here: only a mistyped name needs it
+
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}? " if near else ""
+    return UsageError(f"no {kind} {name[:60]!r}", f"{hint}known: {', '.join(names)}", "unknown-name")
 
 
 class RunError(Exception):

@@ -43,7 +43,11 @@ def open_for(
     """Return format and source as `open_source` does, ready for a card. Raises UsageError also if they do not match."""
     kind, fitting = card.problem["input"]["kind"], formats_of(card.problem)
     if not fitting:
-        raise UsageError(f"{option} {path}: no files are read of {kind}, which {card.name} takes. Leave it out")
+        raise UsageError(
+            f"{option} {path}: no files are read of {kind}, which {card.name} takes",
+            "leave it out",
+            code="data-missing",
+        )
     name, source = open_source(path, task, framework, fitting, checked)
     source.suit(card, f"{option} {path}")
     return name, source
@@ -58,7 +62,11 @@ def open_source(
     the framework does not read it.
     """
     if not path.exists():
-        raise UsageError(f"--data {path}: no such file or folder. Give {_wanted(fitting)}.{binding_hint(path)}")
+        raise UsageError(
+            f"--data {path}: no such file or folder",
+            f"give {_wanted(fitting)}{binding_hint(path)}",
+            code="file-missing",
+        )
     described = manifest.read(path, checked) if path.is_dir() else None
     files_by_format = {
         name: files for name, files in ((name, module.find(path)) for name, module in FORMATS.items()) if files
@@ -66,12 +74,14 @@ def open_source(
     name = described.format if described else _only(path, list(files_by_format))
     if fitting and name not in fitting:
         what = "nothing that is prepared" if name == FOLDER else name
-        raise UsageError(f"--data {path}: it holds {what}. Give {_wanted(fitting)}")
+        raise UsageError(f"--data {path}: it holds {what}", f"give {_wanted(fitting)}", code="data-missing")
     if READERS.get(name, framework) != framework:
         read = ", ".join(name for name in fitting or (FOLDER, *FORMATS) if READERS.get(name, framework) == framework)
         remedy = f"Give one of: {read}" if read else "Leave it out"
         raise UsageError(
-            f"--data {path}: it holds {name}, which {READERS[name]} reads and {framework} does not. {remedy}"
+            f"--data {path}: it holds {name}, which {READERS[name]} reads and {framework} does not",
+            remedy,
+            code="data-missing",
         )
     if name == FOLDER:
         return name, folder.Folder(path)
@@ -99,10 +109,13 @@ def _wanted(fitting: Sequence[str] | None) -> str:
 
 def _only(path: Path, names: list[str]) -> str:
     if len(names) > 1:
-        raise UsageError(f"--data {path}: it holds {' and '.join(names)}. Give a folder with one of them")
+        raise UsageError(
+            f"--data {path}: it holds {' and '.join(names)}", "give a folder with one of them", code="data-missing"
+        )
     if not names and not path.is_dir():
         raise UsageError(
-            f"--data {path}: a file of no known format. "
-            "Give *.tar, *.tfrecord, *images-idx3-ubyte, *.tokens, *.passages, *.speech"
+            f"--data {path}: a file of no known format",
+            "give *.tar, *.tfrecord, *images-idx3-ubyte, *.tokens, *.passages, *.speech",
+            code="data-missing",
         )
     return names[0] if names else FOLDER

@@ -12,7 +12,7 @@ from entrypoints.data.source import DataFile
 NAME = "manifest.json"
 VERSION = "1.0"
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / f"manifest-{VERSION}.json"
-REMEDY = f"Prepare the data again (sifmark data.prepare), or remove {NAME}: then the files are counted"
+REMEDY = f"prepare the data again (sifmark data.prepare), or remove {NAME}: then the files are counted"
 
 
 class Manifest(NamedTuple):
@@ -46,16 +46,19 @@ def _document(path: Path, checked: bool) -> dict[str, Any] | None:
     try:
         document = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise UsageError(f"--data {path}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(
+            f"--data {path}: {error.strerror}", "make it readable for this user", code="file-unreadable"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"--data {path}: it is no JSON: {error}. {REMEDY}") from None
+        raise UsageError(f"--data {path}: it is no JSON: {error}", REMEDY, code="data-missing") from None
     if not isinstance(document, dict) or "schema_version" not in document:
         return None
     version = document["schema_version"]
     if isinstance(version, str) and version != VERSION:
         raise UsageError(
-            f"--data {path}: schema_version {version[:20]!r}, this image reads {VERSION}. "
-            "Take a newer image, or remove the manifest: then the files are counted again"
+            f"--data {path}: schema_version {version[:20]!r}, this image reads {VERSION}",
+            "take a newer image, or remove the manifest: then the files are counted again",
+            code="data-damaged",
         )
     if not checked:
         _require_form(path, document)
@@ -69,7 +72,7 @@ def _require_form(path: Path, document: Any) -> None:
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
     wrong = jsonschema.exceptions.best_match(checker.iter_errors(document))
     if wrong is not None:
-        raise UsageError(f"--data {path}: {wrong.json_path}: {wrong.message[:200]}. {REMEDY}")
+        raise UsageError(f"--data {path}: {wrong.json_path}: {wrong.message[:200]}", REMEDY, code="data-missing")
 
 
 def _require(file: Path, size: int) -> None:
@@ -77,6 +80,8 @@ def _require(file: Path, size: int) -> None:
     try:
         actual_size = file.stat().st_size
     except OSError as error:
-        raise UsageError(f"--data {file}: {error.strerror}, and {NAME} names it. {REMEDY}") from None
+        raise UsageError(
+            f"--data {file}: {error.strerror}, and {NAME} names it", REMEDY, code="file-unreadable"
+        ) from None
     if actual_size != size:
-        raise UsageError(f"--data {file}: {actual_size} bytes, and {NAME} says {size}. {REMEDY}")
+        raise UsageError(f"--data {file}: {actual_size} bytes, and {NAME} says {size}", REMEDY, code="data-missing")

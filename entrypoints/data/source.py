@@ -46,7 +46,9 @@ class Source:
         """Make ready for a card. Raises UsageError if its samples are not what the card takes."""
         most = card.problem["model"].get("classes")
         if most is not None and (self.classes or 0) > most:
-            raise UsageError(f"{where}: {self.classes} classes, {card.name} knows {most}. Give fewer")
+            raise UsageError(
+                f"{where}: {self.classes} classes, {card.name} knows {most}", "give fewer", code="data-missing"
+            )
 
     def like(self, other: Source, where: str) -> None:
         """Raise UsageError if what is learnt from another source does not apply to this one."""
@@ -56,7 +58,9 @@ class Source:
         if self.names and other.names and self.names != other.names[: len(self.names)]:
             raise UsageError(
                 f"{where}: its classes {_few(self.names)} are not numbered as those of {other.path}, "
-                f"{_few(other.names)}. Have the same folders in both; data.prepare numbers those that hold images"
+                f"{_few(other.names)}",
+                "have the same folders in both; data.prepare numbers those that hold images",
+                code="data-missing",
             )
 
     def share(self) -> None:
@@ -91,7 +95,9 @@ def listed(folder: Path, directories: bool = False) -> list[str]:
                 and (entry.is_dir if directories else entry.is_file)()
             )
     except OSError as error:
-        raise UsageError(f"--data {folder}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(
+            f"--data {folder}: {error.strerror}", "make it readable for this user", code="file-unreadable"
+        ) from None
 
 
 def with_suffix(path: Path, suffix: str) -> list[Path]:

@@ -33,9 +33,15 @@ class TableRows(NamedTuple):
 def require(path: Path) -> None:
     """Raise UsageError if the path cannot be a table."""
     if not path.exists():
-        raise UsageError(f"--data {path}: no such file. Give a table, FILE.csv.{binding_hint(path)}")
+        raise UsageError(
+            f"--data {path}: no such file", f"give a table, FILE.csv{binding_hint(path)}", code="file-missing"
+        )
     if not path.is_file() or path.suffix.lower() != f".{NAME}":
-        raise UsageError(f"--data {path}: this workload reads a table. Give a file whose name ends in .{NAME}")
+        raise UsageError(
+            f"--data {path}: this workload reads a table",
+            f"give a file whose name ends in .{NAME}",
+            code="data-missing",
+        )
 
 
 def read(path: Path, rule: Mapping[str, Any]) -> TableRows:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import textwrap
-from typing import NamedTuple, NoReturn, Sequence
+from typing import Any, NamedTuple, NoReturn, Sequence
 
 from entrypoints.contract.choices import AUTO_MODE, COMPILE_MODES, CPU_BINDINGS, PRECISIONS, STRATEGIES, TASKS
-from entrypoints.contract.statuses import INVALID_RESULT_EXIT, STATUSES, UNPROVEN_EXIT, USAGE_EXIT, UsageError
+from entrypoints.contract.statuses import (
+    INVALID_RESULT_EXIT,
+    STATUSES,
+    UNPROVEN_EXIT,
+    USAGE_EXIT,
+    UsageError,
+    unknown_name,
+)
 from entrypoints.metering import names as meters
 from entrypoints.planning import values
 
@@ -71,8 +79,27 @@ class Options(NamedTuple):
 
 
 class _Parser(argparse.ArgumentParser):
+    """Refuses words with errors in our form."""
+
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message)
+        refusal = sys.exc_info()[1]
+        if not isinstance(refusal, argparse.ArgumentError):
+            raise UsageError(message, "see --help")
+        name, what = refusal.argument_name or "", refusal.message
+        if what.startswith("not allowed with"):
+            raise UsageError(f"{name}: {what.replace('argument ', '')}", "give one of them")
+        metavar = self._option_string_actions[name].metavar if name in self._option_string_actions else None
+        raise UsageError(f"{name}: {what}", f"write {name} {metavar}" if metavar else "see --help", "argument-missing")
+
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        try:
+            return super()._get_value(action, arg_string)
+        except UsageError as error:  # a parser of values does not know the option
+            raise UsageError(f"{action.option_strings[0]}: {error.cause}", error.remedy) from None
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            raise unknown_name(action.dest.replace("_", " "), str(value), list(action.choices))
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -91,7 +118,7 @@ def parse(argv: Sequence[str]) -> Options:
     grammar = parser()
     options, unknown = grammar.parse_known_args(with_compile_modes(argv))
     if unknown:
-        raise UsageError(_unknown(unknown[0], grammar))
+        raise _unknown(unknown[0], grammar)
     return Options(**vars(options))
 
 
@@ -166,7 +193,7 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
     size = group.add_mutually_exclusive_group()
     size.add_argument(
         "--batch-size",
-        type=values.whole(1, hint="For several sizes: --batch-sizes"),
+        type=values.whole(1, hint="for several sizes: --batch-sizes"),
         metavar="N",
         help="samples per step over all devices, or per request; chains in sampling",
     )
@@ -290,7 +317,8 @@ def _add_output(grammar: argparse.ArgumentParser) -> None:
     add(
         "--output",
         metavar="PLACE",
-        help="FILE.json; FILE.jsonl, to which lines are added; or FOLDER/, with a file per result; default: stdout",
+        help="FILE.json; FILE.jsonl, to which lines are added; FOLDER/, with a file per result; or - for stdout; "
+        "default: stdout, and on a terminal results/",
     )
     add(
         "--measured-peak",
@@ -320,16 +348,17 @@ def _add_verbs(grammar: argparse.ArgumentParser) -> None:
         verbs.add_argument(f"--{verb}", dest="verb", action="store_const", const=verb, default="run", help=text)
 
 
-def _unknown(word: str, grammar: argparse.ArgumentParser) -> str:
+def _unknown(word: str, grammar: argparse.ArgumentParser) -> UsageError:
     """Return the error for a word that is no option or one workload too many, with a suggestion."""
     if not word.startswith("-"):
-        return f"unexpected {word[:60]!r}: name one workload, or run all of them with --all"
+        return UsageError(f"unexpected {word[:60]!r}", "name one workload, or run all of them with --all")
     import difflib  # here: only a mistyped option needs it
 
     name = word.partition("=")[0].replace("_", "-")
     options = [option for action in grammar._actions for option in action.option_strings]
     near = difflib.get_close_matches(name, options, n=1)
-    return f"no option {word[:60]}. {f'Did you mean {near[0]}?' if near else 'See --help'}"
+    remedy = f"did you mean {near[0]}?" if near else "see --help"
+    return UsageError(f"no option {word[:60]}", remedy, "unknown-option")
 
 
 def _exit_codes() -> str:

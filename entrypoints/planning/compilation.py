@@ -62,12 +62,12 @@ def mode(asked: str | bool | None, steps: Steps) -> str | None:
     compiler = "XLA" if steps.framework == "tensorflow" else compiler_of(steps.device)
     if compiler != INDUCTOR:
         if asked not in (AUTO_MODE, DEFAULT_MODE):
-            raise UsageError(f"--compile {asked}: {compiler} has no modes. Take --compile")
+            raise UsageError(f"--compile {asked}: {compiler} has no modes", "take --compile")
         return DEFAULT_MODE
     if asked == AUTO_MODE:
         return DEFAULT_MODE if steps.obstacle else REDUCE_OVERHEAD
     if asked == REDUCE_OVERHEAD and steps.obstacle:
-        raise UsageError(f"--compile {asked}: {steps.obstacle}. Take --compile {DEFAULT_MODE}")
+        raise UsageError(f"--compile {asked}: {steps.obstacle}", f"take --compile {DEFAULT_MODE}")
     return asked
 
 

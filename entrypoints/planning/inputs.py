@@ -29,7 +29,8 @@ def open_data(options: Options, card: Card, framework: str) -> tuple[str, Source
     if options.concurrency and source.sequential:
         raise UsageError(
             f"--concurrency with --data {options.data}: {name} are read from the front, and requests ask for single "
-            "samples. Give class folders or idx files, or leave --concurrency out"
+            "samples",
+            "give class folders or idx files, or leave --concurrency out",
         )
     return name, source
 
@@ -38,17 +39,21 @@ def samples_per_epoch(options: Options, of_step: int, source: Source | None) -> 
     """Return the samples of an epoch, which fill at least a step; None if the data have no end."""
     if source is None:
         if options.epochs and not options.samples_per_epoch:
-            raise UsageError("--epochs with synthetic data needs --samples-per-epoch: it has no end of its own")
+            raise UsageError(
+                "--epochs: synthetic data have no end of their own", "add --samples-per-epoch, or give --steps"
+            )
         return _at_least_a_step(options.samples_per_epoch, of_step, "--samples-per-epoch")
     if options.samples_per_epoch:
-        raise UsageError("--samples-per-epoch is for synthetic data: an epoch of --data is all its samples")
+        raise UsageError(
+            "--samples-per-epoch is for synthetic data: an epoch of --data is all its samples", "leave it out"
+        )
     return _at_least_a_step(source.samples, of_step, f"--data {options.data}")
 
 
 def _at_least_a_step(samples: int | None, of_step: int, where: str) -> int | None:
     if samples is not None and samples < of_step:
         raise UsageError(
-            f"{where}: {samples} samples do not fill one step of {of_step}. Give more, or a smaller --batch-size"
+            f"{where}: {samples} samples do not fill one step of {of_step}", "give more, or a smaller --batch-size"
         )
     return samples
 
@@ -58,13 +63,15 @@ def evaluation_path(options: Options, card: Card, framework: str, trained: Sourc
     if options.evaluation_data is None:
         return None
     if options.target_accuracy is None and options.target_loss is None:
-        raise UsageError("--evaluation-data without --target-accuracy or --target-loss: nothing is evaluated")
+        raise UsageError(
+            "--evaluation-data without a target: nothing is evaluated", "add --target-accuracy or --target-loss"
+        )
     path = Path(options.evaluation_data)
     where = f"--evaluation-data {path}"
     try:
         _, source = formats.open_for(card, path, "inference", framework, "--evaluation-data")
     except UsageError as error:  # readers only know --data
-        raise UsageError(str(error).replace("--data ", "--evaluation-data ", 1)) from None
+        raise UsageError(error.cause.replace("--data ", "--evaluation-data ", 1), error.remedy, error.code) from None
     if trained:
         source.like(trained, where)
     if trained and labelled(card.problem):
@@ -76,11 +83,13 @@ def workers(options: Options, source: Source | None, parts: int, framework: str,
     """Return the workers of a rank, of so many that divide the processors; None where no worker reads."""
     if source is None:
         if options.data_workers is not None:
-            raise UsageError("--data-workers is for --data PATH: synthetic data and tables are read by no worker")
+            raise UsageError(
+                "--data-workers is for --data PATH: synthetic data and tables are read by no worker", "leave it out"
+            )
         return None
     if options.concurrency:
         if options.data_workers is not None:
-            raise UsageError("--data-workers with --concurrency: each stream decodes its own requests. Leave one out")
+            raise UsageError("--data-workers with --concurrency: each stream decodes its own requests", "leave one out")
         return None
     if options.data_workers is not None:
         return options.data_workers

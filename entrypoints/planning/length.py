@@ -31,12 +31,13 @@ def warmup_steps(options: Options, default: int, steps: int | None, least: int) 
     if warmup < least:
         raise UsageError(
             f"--warmup-steps {warmup} with --compile: CUDA graphs are recorded before they are replayed, which takes "
-            f"{least} steps. Give --warmup-steps {least} or more, or --compile {DEFAULT_MODE}"
+            f"{least} steps",
+            f"give --warmup-steps {least} or more, or --compile {DEFAULT_MODE}",
         )
     if steps is not None and warmup >= steps:
         raise UsageError(
-            f"{warmup} warm-up of {steps} steps leave none to time. "
-            f"Ask for at least {warmup + 1} steps, or for fewer --warmup-steps"
+            f"{warmup} warm-up of {steps} steps leave none to time",
+            f"ask for at least {warmup + 1} steps, or for fewer --warmup-steps",
         )
     return warmup
 
@@ -47,14 +48,16 @@ def goal(options: Options, card: Card, per_epoch: int | None) -> Target | None:
     value = options.target_accuracy if options.target_accuracy is not None else options.target_loss
     if value is None:
         if options.evaluation_steps:
-            raise UsageError("--evaluation-steps without --target-accuracy or --target-loss: nothing is evaluated")
+            raise UsageError(
+                "--evaluation-steps without a target: nothing is evaluated", "add --target-accuracy or --target-loss"
+            )
         return None
     if options.task != "training":
-        raise UsageError(f"--target-{metric}: {options.task} trains nothing. Leave it out, or --task training")
+        raise UsageError(f"--target-{metric}: {options.task} trains nothing", "leave it out, or --task training")
     if metric == "accuracy" and not labelled(card.problem):
-        raise UsageError(f"--target-accuracy: {card.name} has no labels. Use --target-loss")
+        raise UsageError(f"--target-accuracy: {card.name} has no labels", "use --target-loss")
     if not (options.steps or options.epochs or options.duration or options.smoke):
-        raise UsageError(f"--target-{metric} may never be reached: give --steps, --epochs or --duration as a bound")
+        raise UsageError(f"--target-{metric} may never be reached", "give --steps, --epochs or --duration as a bound")
     return {
         "metric": metric,
         "value": value,

@@ -16,7 +16,7 @@ def require(options: Options, card: Card, device: str) -> None:
     """Raise UsageError for what a micro-benchmark cannot do, and for its option with another task."""
     if options.task != MICROBENCHMARK:
         if options.largest_size is not None:
-            raise UsageError(f"--largest-size is for micro-benchmarks, and {options.task} is none. Leave it out")
+            raise UsageError(f"--largest-size is for micro-benchmarks, and {options.task} is none", "leave it out")
         return
     given = {
         "--compile": options.compile,
@@ -30,30 +30,33 @@ def require(options: Options, card: Card, device: str) -> None:
     }
     for name, value in given.items():
         if value:
-            raise UsageError(f"{name}: {card.name} has buffers of its own sizes, no data and no model. Leave it out")
+            raise UsageError(f"{name}: {card.name} has buffers of its own sizes, no data and no model", "leave it out")
     _require_device(options, card, device)
     _require_precision(options, card)
     least = card.problem["input"]["sizes"][0]
     if options.largest_size is not None and options.largest_size < least:
-        raise UsageError(f"--largest-size {options.largest_size}: the smallest size of {card.name} is {least}")
+        raise UsageError(
+            f"--largest-size {options.largest_size}: {card.name} begins with {least}", f"give {least} or more"
+        )
 
 
 def _require_device(options: Options, card: Card, device: str) -> None:
     operation = operation_of(card.problem)
     if device == "ipu":
-        raise UsageError(f"{card.name} is for GPUs and CPUs: PopTorch compiles whole models. Take another image")
+        raise UsageError(f"{card.name} is for GPUs and CPUs: PopTorch compiles whole models", "take another image")
     if operation == HOST_DEVICE and device == "cpu":
-        raise UsageError(f"{card.name}: on a CPU the host is the device, and nothing is copied. Take memory_copy")
+        raise UsageError(f"{card.name}: on a CPU the host is the device, and nothing is copied", "take memory_copy")
     if operation in COLLECTIVES and options.replicas == 1:
-        raise UsageError(f"{card.name} is between ranks: add --replicas 2 or more")
+        raise UsageError(f"{card.name} is between ranks", "add --replicas 2 or more")
     if operation not in COLLECTIVES and options.replicas > 1:
-        raise UsageError(f"--replicas {options.replicas}: {card.name} is of one device. Leave it out")
+        raise UsageError(f"--replicas {options.replicas}: {card.name} is of one device", "leave it out")
 
 
 def _require_precision(options: Options, card: Card) -> None:
     elements = card.problem["input"]["elements"]
     if options.precision not in (None, *elements):
-        raise UsageError(f"--precision {options.precision}: {card.name} has elements of {', '.join(elements)}")
+        cause = f"--precision {options.precision}: {card.name} has no such elements"
+        raise UsageError(cause, f"give one of {', '.join(elements)}")
 
 
 def largest_size(options: Options, card: Card, defaults: Mapping[str, Any]) -> int | None:

@@ -54,20 +54,22 @@ def partition(options: Options, batch_size: int, device: str, usual: int | None,
     if left or not times:
         raise UsageError(
             f"--batch-size {batch_size}: it is no multiple of {at_once} samples at once times {options.replicas} "
-            f"replicas. Give a multiple of {at_once * options.replicas}, or another --micro-batch-size"
+            "replicas",
+            f"give a multiple of {at_once * options.replicas}, or another --micro-batch-size",
         )
     if strategy == PIPELINED and times < filling:
         raise UsageError(
             f"--stages {options.stages}: in {options.task} a pipeline is filled by {filling} micro-batches, and "
-            f"--batch-size {batch_size} has {times} for each replica. "
-            + ("Give --strategy sharded" if whole else "Give a larger batch, or a smaller --micro-batch-size")
+            f"--batch-size {batch_size} has {times} for each replica",
+            "give --strategy sharded" if whole else "give a larger batch, or a smaller --micro-batch-size",
         )
     accumulation, iterations = (times, options.device_iterations or 1) if trained else (1, times)
     partition = BatchPartition(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
     if device == "ipu" and partition.devices & (partition.devices - 1):
         raise UsageError(
             f"--replicas {options.replicas} and --stages {options.stages} want {partition.devices} IPUs, which are "
-            "given out in powers of two. Give other numbers"
+            "given out in powers of two",
+            "give other numbers",
         )
     return partition
 
@@ -88,15 +90,15 @@ def _strategy(options: Options, device: str) -> str | None:
     asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
     elsewhere = "IPUs" if asked in STAGED and asked not in PARTED else "CPUs and GPUs" if asked == TENSOR else None
     if elsewhere and (elsewhere == "IPUs") != (device == "ipu"):
-        raise UsageError(f"--strategy {asked} is for {elsewhere}. Take --strategy {PIPELINED}")
+        raise UsageError(f"--strategy {asked} is for {elsewhere}", f"take --strategy {PIPELINED}")
     if asked in (*STAGED, *PARTED) and options.stages == 1:
-        raise UsageError(f"--strategy {asked}: one stage is all of the model. Add --stages 2 or more")
+        raise UsageError(f"--strategy {asked}: one stage is all of the model", "add --stages 2 or more")
     if asked in RANKED and not (replicated and options.task == "training"):
-        raise UsageError(f"--strategy {asked} is for training on several devices: add --replicas 2 or more")
+        raise UsageError(f"--strategy {asked} is for training on several devices", "add --replicas 2 or more")
     if asked in (FSDP, *ZERO[1:]) and options.compile:
         raise UsageError(
-            f"--compile with --strategy {asked}: what gathers weights or divides gradients is not compiled. Leave one "
-            "of them out, or take --strategy ddp or zero1"
+            f"--compile with --strategy {asked}: what gathers weights or divides gradients is not compiled",
+            "leave one of them out, or take --strategy ddp or zero1",
         )
     if options.stages > 1:
         return asked or (PIPELINED if options.task == "training" or device == "ipu" else TENSOR)
@@ -108,16 +110,16 @@ def recomputed(options: Options, framework: str) -> bool:
     if not options.activation_checkpointing:
         return False
     if options.task != "training":
-        raise UsageError(f"--activation-checkpointing: {options.task} keeps no activations. Leave it out")
+        raise UsageError(f"--activation-checkpointing: {options.task} keeps no activations", "leave it out")
     if framework != "pytorch":
-        raise UsageError("--activation-checkpointing is for PyTorch. Leave it out")
+        raise UsageError("--activation-checkpointing is for PyTorch", "leave it out")
     return True
 
 
 def tuned(options: Options, framework: str, device: str) -> bool:
     """Return whether every kernel is tried. Raises UsageError where that cannot be asked for."""
     if options.tune_kernels and (framework, device) != ("pytorch", "cuda"):
-        raise UsageError("--tune-kernels is for PyTorch on GPUs of AMD. Leave it out")
+        raise UsageError("--tune-kernels is for PyTorch on GPUs of AMD", "leave it out")
     return options.tune_kernels
 
 
@@ -127,14 +129,14 @@ def offloaded(options: Options, device: str, precision: str) -> bool:
         return False
     if device == "ipu":
         if options.task != "training":
-            raise UsageError(f"--offload: {options.task} has no optimizer states. Leave it out")
+            raise UsageError(f"--offload: {options.task} has no optimizer states", "leave it out")
         return True
     if options.strategy not in OFFLOADED:
-        raise UsageError(f"--offload is for --strategy {', '.join(OFFLOADED)}: choose one of them, or leave it out")
+        raise UsageError(f"--offload is for --strategy {', '.join(OFFLOADED)}", "choose one of them, or leave it out")
     if device == "cpu":
-        raise UsageError("--offload: a CPU keeps all in the memory of the host. Leave it out")
+        raise UsageError("--offload: a CPU keeps all in the memory of the host", "leave it out")
     if precision == "fp16":
-        raise UsageError("--offload with --precision fp16: gradients are scaled on the device. Take --precision bf16")
+        raise UsageError("--offload with --precision fp16: gradients are scaled on the device", "take --precision bf16")
     return True
 
 
@@ -143,20 +145,20 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
     _require_ipu(options, framework, device)
     if device == "hpu" and (options.stages > 1 or options.strategy not in (None, DDP)):
         given = f"--stages {options.stages}" if options.stages > 1 else f"--strategy {options.strategy}"
-        raise UsageError(f"{given}: on Gaudi, devices train by --strategy {DDP} here, and by no other. Leave it out")
+        raise UsageError(f"{given}: on Gaudi, devices train by --strategy {DDP} here, and by no other", "leave it out")
     if (framework, device) not in SEVERAL_PER_CALL and (options.device_iterations or 1) > 1:
-        raise UsageError("--device-iterations is for IPUs, and for GPUs in TensorFlow. Leave it out")
+        raise UsageError("--device-iterations is for IPUs, and for GPUs in TensorFlow", "leave it out")
     if device != "ipu" and (options.device_iterations or 1) > 1 and options.replicas > 1:
-        raise UsageError("--device-iterations with --replicas: ranks exchange gradients between calls. Leave one out")
+        raise UsageError("--device-iterations with --replicas: ranks exchange gradients between calls", "leave one out")
     if options.stages > 1 and framework != "pytorch":
-        raise UsageError(f"--stages {options.stages}: only PyTorch cuts models here. Leave it out")
+        raise UsageError(f"--stages {options.stages}: only PyTorch cuts models here", "leave it out")
     if options.stages > 1 and device != "ipu":
         _require_transformer(options, card)
         _require_parts(options)
     if (framework, device) == ("tensorflow", "ipu"):
         for name, wanted in {"--replicas": options.replicas > 1, "--offload": options.offload}.items():
             if wanted:
-                raise UsageError(f"{name}: on IPUs, only PyTorch has it here, and not TensorFlow. Leave it out")
+                raise UsageError(f"{name}: on IPUs, only PyTorch has it here, and not TensorFlow", "leave it out")
     if options.replicas > 1 and device != "ipu":
         _require_ranks(options)
     _require_whole(options, framework, device)
@@ -171,24 +173,24 @@ def _require_ipu(options: Options, framework: str, device: str) -> None:
         }
         for name, value in given.items():
             if value:
-                raise UsageError(f"{name} is for IPUs. Leave it out")
+                raise UsageError(f"{name} is for IPUs", "leave it out")
         return
     if options.memory_proportion and len(options.memory_proportion) not in (1, options.stages):
         raise UsageError(
-            f"--memory-proportion has {len(options.memory_proportion)} numbers, and --stages is {options.stages}. Give "
-            "one for all stages, or one for each"
+            f"--memory-proportion has {len(options.memory_proportion)} numbers, and --stages is {options.stages}",
+            "give one for all stages, or one for each",
         )
     if options.io_tiles is None:
         return
     if options.io_tiles % 2 and framework == "pytorch":
-        raise UsageError(f"--io-tiles {options.io_tiles}: PopTorch takes an even number from 32 to 192")
+        raise UsageError(f"--io-tiles {options.io_tiles}: PopTorch takes an even number", "give one from 32 to 192")
     if framework == "tensorflow" and (options.device_iterations or 1) == 1:
         raise UsageError(
-            "--io-tiles: in TensorFlow a batch is sent while another one of the same call is trained on. Add "
-            "--device-iterations 2 or more for training, or leave it out"
+            "--io-tiles: in TensorFlow a batch is sent while another one of the same call is trained on",
+            "add --device-iterations 2 or more for training, or leave it out",
         )
     if options.stages > 1 and options.strategy in (None, PIPELINED):
-        raise UsageError("--io-tiles: PopTorch has none in a pipeline. Leave it out, or take --strategy sharded")
+        raise UsageError("--io-tiles: PopTorch has none in a pipeline", "leave it out, or take --strategy sharded")
 
 
 def _require_whole(options: Options, framework: str, device: str) -> None:
@@ -196,72 +198,79 @@ def _require_whole(options: Options, framework: str, device: str) -> None:
     several = (options.device_iterations or 1) > 1
     if several and options.task != "training":
         raise UsageError(
-            f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size. Leave it out"
+            f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size",
+            "leave it out",
         )
     divided = max(options.replicas, ranks(device, options.replicas, options.stages)) > 1
     if options.find_max_batch and (options.micro_batch_size or several or divided):
         raise UsageError(
-            "--find-max-batch searches on one replica for what fits at once. Give no --micro-batch-size, --replicas or "
-            "--device-iterations"
+            "--find-max-batch searches on one replica for what fits at once",
+            "give no --micro-batch-size, --replicas or --device-iterations",
         )
     if options.micro_batch_size is None:
         return
     if options.concurrency:
-        raise UsageError("--micro-batch-size: a request is computed at once (--concurrency). Leave it out")
+        raise UsageError("--micro-batch-size: a request is computed at once (--concurrency)", "leave it out")
     if framework == "tensorflow":
-        raise UsageError("--micro-batch-size is for PyTorch: TensorFlow computes a batch at once here. Leave it out")
+        raise UsageError("--micro-batch-size is for PyTorch: TensorFlow computes a batch at once here", "leave it out")
     if options.task != "training" and device != "ipu":
         raise UsageError(
-            f"--micro-batch-size: {options.task} accumulates no gradients. Give --batch-size, or --task training"
+            f"--micro-batch-size: {options.task} accumulates no gradients", "give --batch-size, or --task training"
         )
 
 
 def _require_ranks(options: Options) -> None:
     """Raise UsageError for what several ranks cannot do together."""
     remedies = {
-        "--concurrency": (options.concurrency, "a client's latency is that of one device. Start a run for each device"),
+        "--concurrency": (
+            options.concurrency,
+            "a client's latency is that of one device",
+            "start a run for each device",
+        ),
         "--find-max-batch": (
             options.find_max_batch,
-            f"it searches on one device. Find the batch there, and give {options.replicas} times as much",
+            "it searches on one device",
+            f"find the batch there, and give {options.replicas} times as much",
         ),
-        "--task sampling": (options.task == "sampling", "chains are sampled by one device. Leave --replicas out"),
+        "--task sampling": (options.task == "sampling", "chains are sampled by one device", "leave --replicas out"),
     }
-    for name, (value, why) in remedies.items():
+    for name, (value, why, remedy) in remedies.items():
         if value:
-            raise UsageError(f"{name} with --replicas {options.replicas}: {why}")
+            raise UsageError(f"{name} with --replicas {options.replicas}: {why}", remedy)
 
 
 def _require_transformer(options: Options, card: Card) -> None:
     where, model = f"--stages {options.stages}", card.problem.get("model", {})
     if card.family != "transformer":
-        raise UsageError(f"{where}: {card.name} is no row of equal blocks of attention. Take --strategy fsdp")
+        raise UsageError(f"{where}: {card.name} is no row of equal blocks of attention", "take --strategy fsdp")
     if options.strategy == TENSOR:
         features = math.gcd(model["heads"], model["feed_forward"])
         if features % options.stages:
             raise UsageError(
                 f"{where} with --strategy {TENSOR}: {card.name} has {model['heads']} heads and {model['feed_forward']} "
-                f"inner features, which parts of a block divide equally. Give a divisor of {features}"
+                "inner features, which parts of a block divide equally",
+                f"give a divisor of {features}",
             )
     elif model["layers"] < options.stages:
-        raise UsageError(f"{where}: {card.name} has {model['layers']} blocks. Give as many stages or fewer")
+        raise UsageError(f"{where}: {card.name} has {model['layers']} blocks", "give as many stages or fewer")
 
 
 def _require_parts(options: Options) -> None:
     """Raise UsageError for what ranks with parts of a model cannot do."""
     where = f"--stages {options.stages}"
     if options.strategy not in (None, *PARTED, *STAGED):
-        raise UsageError(f"{where} with --strategy {options.strategy}: it has no stages. Leave one of them out")
+        raise UsageError(f"{where} with --strategy {options.strategy}: it has no stages", "leave one of them out")
     if options.strategy == PIPELINED and options.task != "training":
         raise UsageError(
-            f"{where} with --strategy {PIPELINED}: in {options.task} all stages but one would wait. Take --strategy "
-            f"{TENSOR}"
+            f"{where} with --strategy {PIPELINED}: in {options.task} all stages but one would wait",
+            f"take --strategy {TENSOR}",
         )
     if options.concurrency:
-        raise UsageError(f"{where} with --concurrency: requests are answered by one device. Leave one of them out")
+        raise UsageError(f"{where} with --concurrency: requests are answered by one device", "leave one of them out")
     if options.replicas > 1:
         raise UsageError(
-            f"{where} with --replicas {options.replicas}: stages are those of one copy of the model here. Leave one of "
-            "them out, or take --strategy fsdp with as many replicas"
+            f"{where} with --replicas {options.replicas}: stages are those of one copy of the model here",
+            "leave one of them out, or take --strategy fsdp with as many replicas",
         )
     if options.compile:
-        raise UsageError(f"--compile with {where}: parts of a model are not compiled here. Leave one of them out")
+        raise UsageError(f"--compile with {where}: parts of a model are not compiled here", "leave one of them out")

@@ -36,10 +36,12 @@ def most_batch(configuration: Configuration) -> int:
 
 def _require_searchable(options: Options) -> None:
     if options.batch_sizes:
-        raise UsageError("--find-max-batch looks for the size itself: leave --batch-sizes out")
+        raise UsageError("--find-max-batch looks for the size itself", "leave --batch-sizes out")
     if options.epochs:
-        raise UsageError("--find-max-batch with --epochs: their steps depend on the batch. Give --steps or --duration")
+        raise UsageError(
+            "--find-max-batch with --epochs: their steps depend on the batch", "give --steps or --duration"
+        )
     if options.target_accuracy is not None or options.target_loss is not None:
-        raise UsageError("--find-max-batch with a target: find the batch first, then give it as --batch-size")
+        raise UsageError("--find-max-batch with a target", "find the batch first, then give it as --batch-size")
     if options.batch_size and options.batch_size > MOST_BATCH:
-        raise UsageError(f"--find-max-batch looks no further than {MOST_BATCH}: give a smaller --batch-size, or none")
+        raise UsageError(f"--find-max-batch looks no further than {MOST_BATCH}", "give a smaller --batch-size, or none")

@@ -128,26 +128,27 @@ def framework_and_device(options: Options, image: Mapping[str, Any] | None) -> t
     if options.device == selection.AUTO:
         return framework, selection.choose(kinds).kind
     if options.device not in (None, *kinds):
-        other = f". For {options.device} take {IMAGES_FOR[options.device]}" if options.device in IMAGES_FOR else ""
-        raise UsageError(f"--device {options.device}: this image is for {' or '.join(kinds)}{other}")
+        other = IMAGES_FOR.get(options.device)
+        remedy = f"for {options.device} take {other}" if other else "leave it out, or take another image"
+        raise UsageError(f"--device {options.device}: this image is for {' or '.join(kinds)}", remedy)
     return framework, options.device or own
 
 
 def _require_task(task: str, options: Options, card: Card) -> None:
     if task not in card.tasks:
-        raise UsageError(f"--task {task}: {card.name} can do {', '.join(card.tasks)}")
+        raise UsageError(f"--task {task}: {card.name} can do {', '.join(card.tasks)}", "give that, or another workload")
     if task == "sampling" and (options.epochs or options.samples_per_epoch):
         raise UsageError(
-            "--epochs and --samples-per-epoch: sampling reads all observations at every step and has no epochs. "
-            "Give --steps or --duration"
+            "--epochs and --samples-per-epoch: sampling reads all observations at every step and has no epochs",
+            "give --steps or --duration",
         )
     if options.concurrency and "generation" in card.problem:
         raise UsageError(
-            f"--concurrency {options.concurrency}: {card.name} generates texts batch by batch. Leave it out"
+            f"--concurrency {options.concurrency}: {card.name} generates texts batch by batch", "leave it out"
         )
     if options.concurrency and task != "inference":
         raise UsageError(
-            f"--concurrency {options.concurrency}: {task} answers no requests. Add --task inference, or leave it out"
+            f"--concurrency {options.concurrency}: {task} answers no requests", "add --task inference, or leave it out"
         )
 
 
@@ -179,9 +180,11 @@ def _require_trace(meter: str) -> None:
     try:
         replay.find(place or None)
     except OSError as error:
-        raise UsageError(f"--meter {meter}: {error.strerror}.{binding_hint(place)}") from None
+        raise UsageError(
+            f"--meter {meter}: {error.strerror}", f"correct the path{binding_hint(place)}", "file-unreadable"
+        ) from None
     except MeterError as error:
-        raise UsageError(f"--meter {meter}: {error}") from None
+        raise UsageError(f"--meter {meter}: {error}", "name another recording", "data-damaged") from None
 
 
 def _idle(options: Options) -> float:

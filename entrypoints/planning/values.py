@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 from typing import Callable
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import names as meters
 
 METERS = (meters.AUTO, meters.NONE, *meters.names())
@@ -30,8 +30,8 @@ def whole(least: int, most: int = MOST, hint: str = "") -> Callable[[str], int]:
 
     def parse_whole(text: str) -> int:
         if not re.fullmatch("[0-9]{1,12}", text) or not least <= int(text) <= most:
-            more = f". {hint}" if hint and re.fullmatch("[0-9]+(,[0-9]+)+", text) else ""
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {least} to {most}{more}")
+            several = bool(hint) and re.fullmatch("[0-9]+(,[0-9]+)+", text)
+            raise UsageError(f"{text[:40]!r} is not a whole number from {least} to {most}", hint if several else "")
         return int(text)
 
     return parse_whole
@@ -41,14 +41,14 @@ def wholes(text: str) -> tuple[int, ...]:
     """Return different whole numbers from 1, separated by commas."""
     numbers = tuple(map(whole(1), text.split(",")))
     if len(set(numbers)) < len(numbers):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} names a number twice. To run twice, use --repeat 2")
+        raise UsageError(f"{text[:40]!r} names a number twice", "to run twice, use --repeat 2")
     return numbers
 
 
 def path(text: str) -> str:
     """Return a path; an empty one would mean the current folder, and usually comes from an unset variable."""
     if not text:
-        raise argparse.ArgumentTypeError("the name is empty. Name a folder or file, or leave --data out")
+        raise UsageError("the name is empty", "name a folder or file, or leave it out")
     return text
 
 
@@ -56,7 +56,7 @@ def rendezvous(text: str) -> tuple[str, int]:
     """Return the host and port of HOST:PORT; an IPv6 address is in brackets."""
     host, _, port = text.rpartition(":")
     if not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not HOST:PORT, with a port from 1 to 65535")
+        raise UsageError(f"{text[:80]!r} is not HOST:PORT, with a port from 1 to 65535")
     return host.strip("[]"), int(port)
 
 
@@ -64,9 +64,11 @@ def meter(text: str) -> str:
     """Return a meter's name, with its place if there is one."""
     name, colon, place = text.partition(":")
     if name not in METERS:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is none of {', '.join(METERS)}")
+        raise UsageError(f"no meter {name[:40]!r}", f"known: {', '.join(METERS)}")
     if colon and (not place or name in (meters.AUTO, meters.NONE)):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r}: a place follows the colon, and only a meter has one")
+        raise UsageError(
+            f"{text[:40]!r}: a place follows the colon, and only a meter has one", "write rapl:PLACE, or rapl"
+        )
     return text
 
 
@@ -81,7 +83,7 @@ def seconds_within(least: float, most: float) -> Callable[[str], float]:
     def parse_seconds(text: str) -> float:
         value = _time(text)
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds from {least:g} to {most:g}")
+            raise UsageError(f"{text[:40]!r} is not a number of seconds from {least:g} to {most:g}")
         return value
 
     return parse_seconds
@@ -91,8 +93,8 @@ def seconds(text: str) -> float:
     """Return a time above 0 in seconds: 90, 90s, 30m, 1.5h or 00:30:00."""
     value = _time(text)
     if not 0 < value <= LONGEST:
-        raise argparse.ArgumentTypeError(
-            f"{text[:40]!r} is not a time above 0, up to 30 days. Write seconds, or 90s, 30m, 2h, 00:30:00"
+        raise UsageError(
+            f"{text[:40]!r} is not a time above 0, up to 30 days", "write seconds, or 90s, 30m, 2h, 00:30:00"
         )
     return value
 
@@ -102,7 +104,7 @@ def mebibytes(text: str) -> int:
     match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT](?:i?B)?|)", text)
     size = int(float(match.group(1)) * _BYTES[match.group(2)] / 2**20) if match else 0
     if not 1 <= size <= MOST:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a size of at least 1 MiB. Write MiB, or 512M, 4G, 4GiB")
+        raise UsageError(f"{text[:40]!r} is not a size of at least 1 MiB", "write MiB, or 512M, 4G, 4GiB")
     return size
 
 
@@ -111,7 +113,7 @@ def size(text: str) -> int:
     match = re.fullmatch(r"(\d{1,12})([KMG](?:iB)?|)", text)
     value = int(match.group(1)) * _BYTES[match.group(2)] if match and match.group(2) else int(text) if match else 0
     if not 1 <= value <= MOST_BYTES:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a size above 0. Write 65536, or 64K, 16M, 1G")
+        raise UsageError(f"{text[:40]!r} is not a size above 0", "write 65536, or 64K, 16M, 1G")
     return value
 
 
@@ -120,7 +122,7 @@ def fraction(text: str) -> float:
     value = _float(text[:-1]) / 100 if text.endswith("%") else _float(text)
     if not 0 < value <= 1:
         percent = f", or {text}%" if 1 < value <= 100 else ""
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a fraction above 0, up to 1. Write 0.76{percent}")
+        raise UsageError(f"{text[:40]!r} is not a fraction above 0, up to 1", f"write 0.76{percent}")
     return value
 
 
@@ -133,7 +135,7 @@ def positive(text: str) -> float:
     """Return a finite number above 0."""
     value = _float(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number above 0")
+        raise UsageError(f"{text[:40]!r} is not a number above 0")
     return value
 
 

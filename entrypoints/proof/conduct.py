@@ -204,12 +204,14 @@ def _folder(output: str | None) -> Path:
     """Return the folder of a proof, made with those inside it. Raises UsageError if it has a proof already."""
     folder = Path(output or "proof")
     if (folder / PROOF).exists():
-        raise UsageError(f"--output {folder}: it has a proof already. Name a new folder")
+        raise UsageError(f"--output {folder}: it has a proof already", "name a new folder")
     try:
         for inside in (RESULTS, LOGS):
             (folder / inside).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--output {folder}: cannot make that folder: {error.strerror}. Name another") from None
+        raise UsageError(
+            f"--output {folder}: cannot make that folder: {error.strerror}", "name another", code="system-error"
+        ) from None
     return folder
 
 

@@ -230,7 +230,7 @@ class Hub:
         for name, what in (("image", "another image"), ("runs", "other options or defaults")):
             if getattr(hello, name) != getattr(own, name):
                 line.send("goodbye", USAGE_EXIT)
-                raise UsageError(f"task {hello.task} on {hello.host} has {what}: start the same command everywhere")
+                raise UsageError(f"task {hello.task} on {hello.host} has {what}", "start the same command everywhere")
         line.stream.settimeout(None)
         self.followers.append(Follower(line, hello, orders))
 
@@ -308,14 +308,16 @@ def _listening(launch: Launch) -> socket.socket:
         return socket.create_server((address, launch.port), backlog=launch.tasks)
     except OSError as error:
         raise UsageError(
-            f"port {launch.port}, at which the tasks of this launch meet: {error.strerror}. Give --rendezvous HOST:PORT"
+            f"port {launch.port}, at which the tasks of this launch meet: {error.strerror}",
+            "give --rendezvous HOST:PORT",
+            code="system-error",
         ) from None
 
 
 def _connected(launch: Launch, orders: Orders) -> socket.socket:
     """Return a connection to the first task. Raises UsageError if it does not answer in time."""
     if launch.head is None:
-        raise UsageError(f"{launch.launcher} names no host of its first task. Give --rendezvous HOST:PORT")
+        raise UsageError(f"{launch.launcher} names no host of its first task", "give --rendezvous HOST:PORT")
     until, cause = time.monotonic() + TO_MEET, ""
     while time.monotonic() < until and not orders.stop():
         try:
@@ -323,7 +325,9 @@ def _connected(launch: Launch, orders: Orders) -> socket.socket:
         except OSError as error:
             cause = str(error.strerror or error)
         time.sleep(TICK / 5)
-    raise UsageError(f"the first task, {launch.head}:{launch.port}, does not answer: {cause}")
+    raise UsageError(
+        f"the first task, {launch.head}:{launch.port}, does not answer: {cause}", "did it start, and is its host right?"
+    )
 
 
 def _missing(launch: Launch, own: Hello, followers: Sequence[Follower]) -> str:

@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Protocol
 
 from entrypoints.contract.statuses import UsageError
+from entrypoints.system import image
 from entrypoints.system.console import status
 from entrypoints.system.image import binding_hint
 
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.1.json"
 STDOUT = 1
+ON_STDOUT = "-"  # the value of --output
+KEPT = "results/"
+ROOM = 1 << 20  # bytes that must be free before a run: more than most results have
 MOST_LINKS = 40  # as in Linux
 SHORT = 12  # hexadecimal digits of a hash in a file's name
 
@@ -40,8 +44,13 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
     """Return the destination `output` for `count` documents. Raises UsageError, before any run, if it is unusable.
 
     On standard output several documents are written one a line, and so is a single one if programs expect several.
+    Without an `output`, that is for programs: where a person watches, the documents go to a folder.
     """
-    if output is None:
+    if output is None and os.isatty(STDOUT):
+        kept = _kept_results()
+        if kept is not None:
+            return kept
+    if output in (None, ON_STDOUT):
         return Stdout(indented=count == 1 and not one_a_line)
     _require_own_links(output)
     target = Path(output).resolve()  # through links, which remain links
@@ -51,10 +60,20 @@ def open_writer(output: str | None, count: int, one_a_line: bool = False) -> Wri
         return ResultLines(output, target)
     if count > 1:
         raise UsageError(
-            f"--output {output}: one file contains one result, and {count} are requested. "
-            "Name a folder, as in --output results/, or a file that ends in .jsonl"
+            f"--output {output}: one file contains one result, and {count} are requested",
+            "name a folder, as in --output results/, or a file that ends in .jsonl",
         )
     return ResultFile(output, target)
+
+
+def _kept_results() -> ResultFolder | None:
+    """Return the folder `results/` of the current folder; None where it cannot be made or ends with the container."""
+    if not image.folder_outlives_container():
+        return None
+    try:
+        return ResultFolder(KEPT, Path(KEPT).resolve())
+    except UsageError:
+        return None
 
 
 class Stdout:
@@ -120,8 +139,8 @@ class ResultFolder:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            cause = f"--output {output}: cannot make that folder: {error.strerror}. Name another."
-            raise UsageError(cause + binding_hint(folder)) from None
+            cause = f"--output {output}: cannot make that folder: {error.strerror}"
+            raise UsageError(cause, f"name another{binding_hint(folder)}", "system-error") from None
         _require_writable(output, folder)
 
     def write(self, document: Mapping[str, Any]) -> str:
@@ -210,8 +229,8 @@ def _require_own_links(output: str) -> None:
     for link in _links(Path(output)):
         if _is_strangers(link):
             raise UsageError(
-                f"--output {output}: {link} is a link of another user in a folder that all may write to. "
-                "Name another place"
+                f"--output {output}: {link} is a link of another user in a folder that all may write to",
+                "name another place",
             )
 
 
@@ -242,23 +261,30 @@ def _is_strangers(link: Path) -> bool:
 
 def _require_file(output: str, target: Path) -> None:
     if target.exists() and not target.is_file():
-        raise UsageError(f"--output {output}: that is no regular file. Name a file or a folder, or leave --output out")
+        raise UsageError(
+            f"--output {output}: that is no regular file", "name a file or a folder, or leave --output out"
+        )
     if not target.parent.is_dir():
-        cause = f"--output {output}: there is no folder {target.parent}. Make it first."
-        raise UsageError(cause + binding_hint(target.parent))
+        remedy = f"make it first: mkdir -p {target.parent}{binding_hint(target.parent)}"
+        raise UsageError(f"--output {output}: there is no folder {target.parent}", remedy, "file-missing")
     if not {Path(output).suffix, target.suffix} & {".json", ".jsonl"}:
         raise UsageError(
-            f"--output {output}: a file's name ends in .json or .jsonl. For a folder, end it in a slash: {output}/"
+            f"--output {output}: a file's name ends in .json or .jsonl", f"for a folder, end it in a slash: {output}/"
         )
 
 
 def _require_writable(output: str, folder: Path) -> None:
     try:
-        with draft_file(folder):  # permissions alone prove nothing: the file system may be read-only
+        with draft_file(folder, bytes(ROOM)):  # permissions alone prove nothing: the file system may be read-only
             pass
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            cause = f"--output {output}: {error.strerror} in {folder}"
+            raise UsageError(cause, "free space there, or name a folder on another disk", "disk-full") from None
         reason = f"{error.strerror} in {folder}"
-        raise UsageError(f"--output {output}: {reason}. Name a folder that this user may write to") from None
+        raise UsageError(
+            f"--output {output}: {reason}", "name a folder that this user may write to", "system-error"
+        ) from None
 
 
 class ResultSchema:
@@ -268,7 +294,9 @@ class ResultSchema:
         try:
             import jsonschema  # late: --help and --list do not need it
         except ImportError as error:
-            raise UsageError(f"cannot check results: {error}. Install jsonschema 4.17 or later") from None
+            raise UsageError(
+                f"cannot check results: {error}", "install jsonschema 4.17 or later", "package-missing"
+            ) from None
         self.library_version = metadata.version("jsonschema")
         self.validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
 

@@ -30,7 +30,7 @@ from entrypoints.runs.group import NOBODY_ELSE, Team
 from entrypoints.runs.hub import Hello, Hub, follow
 from entrypoints.runs.launch import Launch
 from entrypoints.runs.numerics_check import check_before_runs, not_made
-from entrypoints.runs.output import ResultSchema, Writer, line_text, open_writer
+from entrypoints.runs.output import ON_STDOUT, ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.report import duration_text, report, significant
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import environment, host
@@ -64,7 +64,7 @@ class Series:
         self.planned, self.image, self.options = planned, image, options
         self.total = sum(len(runs) for _, runs in planned)
         self.contract = ResultSchema()
-        place = None if launch and launch.task else options.output  # only the first task writes anything
+        place = ON_STDOUT if launch and launch.task else options.output  # only the first task writes anything
         self.writer = open_writer(place, self.total, one_a_line=options.all)
         self.orders = Orders(options.time_limit)
         self.launch, self.team = launch, NOBODY_ELSE

@@ -14,6 +14,11 @@ def status(text: str) -> None:
     write_now(sys.stderr, f"sifmark: {text}\n")
 
 
+def fail(cause: str, remedy: str, code: str) -> None:
+    """Write an error in the form of the host's: cause and code, then the remedy."""
+    write_now(sys.stderr, f"error: {cause} [{code}]\n" + (f"  remedy: {remedy}\n" if remedy else ""))
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Yield rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows)]

@@ -29,15 +29,15 @@ def read() -> Mapping[str, Any] | None:
     return image
 
 
-def other_python(version: Sequence[int] = sys.version_info[:2]) -> str | None:
-    """Return why this is not the Python that the image was built for, whose packages would not load; None if it is."""
+def other_python(version: Sequence[int] = sys.version_info[:2]) -> tuple[str, str] | None:
+    """Return why this is not the Python that the image was built for, and a remedy; None if it is."""
     built = read()
     running = "{}.{}".format(*version)
     if built is None or built["python"] == running:
         return None
     return (
-        f"this image is built for Python {built['python']}, and {sys.executable} is {running}: its base has another "
-        f"one than recipes/{built['recipe']}.toml says. Correct base.python and base.interpreter, and build again"
+        f"this image is built for Python {built['python']}, and {sys.executable} is {running}",
+        f"correct base.python and base.interpreter in recipes/{built['recipe']}.toml, and build again",
     )
 
 
@@ -66,14 +66,19 @@ def file_of(image: Mapping[str, Any], environ: Mapping[str, str], stop: Callable
 
 
 def binding_hint(path: object, environ: Mapping[str, str] = os.environ) -> str:
-    """Return how to show an image's container a path of the host, as a sentence; empty outside of images."""
+    """Return how to show an image's container a path of the host, to follow a remedy; empty outside of images."""
     if not os.path.isfile(PATH):
         return ""
     if any(name in environ for name in _STARTED):
-        return f" If it exists on the host, show it to the container: apptainer run --bind {path} IMAGE"
+        return f"; if it exists on the host, show it to the container: apptainer run --bind {path} IMAGE"
     if os.path.exists("/.dockerenv"):
-        return f" If it exists on the host, show it to the container: docker run --volume {path}:{path} IMAGE"
+        return f"; if it exists on the host, show it to the container: docker run --volume {path}:{path} IMAGE"
     return ""
+
+
+def folder_outlives_container(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether the current folder is the host's: in Docker it is the container's own, unless it is mounted."""
+    return not os.path.isfile(PATH) or any(name in environ for name in _STARTED)
 
 
 def _unknown(reason: str) -> dict[str, Any]:

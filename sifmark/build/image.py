@@ -1,6 +1,5 @@
 """Building one recipe by an engine: only if the image is stale, recorded, and under every workload's name."""
 
-import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from sifmark.build.records import lock_path, log_file, write_build_record
 from sifmark.build.space import require_space
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import human_size
+from sifmark.core.files import human_size, is_full
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, ImageInfo
@@ -130,7 +129,7 @@ def _full_disk_explained(target: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         raise SifmarkError(
             f"no space left while building {target}: {error.filename or error}",

@@ -4,9 +4,12 @@ import errno
 import json
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 from sifmark.core.console import fail, is_verbose, output, output_count, printable, status
 from sifmark.core.errors import SifmarkError, locate_scripts
+from sifmark.core.files import existing_part, is_full
+from sifmark.core.settings import load_settings
 from sifmark.core.signals import unwind_on_signals
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
@@ -60,11 +63,24 @@ def error_json(error: SifmarkError) -> str:
 
 def _system_error(error: OSError) -> SifmarkError:
     """Return an error of the operating system as ours, with the path and a remedy by what went wrong."""
-    path = f"{error.filename}: " if error.filename else ""
+    cause = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
+    if is_full(error):
+        return SifmarkError(cause, _remedy_for_space(error.filename), code="disk-full")
     remedies = {
         errno.EROFS: "that place is read-only; choose another with SIFMARK_DIST, SIFMARK_CACHE or in sifmark.toml",
         errno.EACCES: "change its permissions, or choose another place with SIFMARK_DIST or SIFMARK_CACHE",
-        errno.ENOSPC: "free space there: sifmark clean, sifmark clean --cache",
     }
     remedy = remedies.get(error.errno or 0, "check that path's permissions and its disk's free space")
-    return SifmarkError(f"{path}{error.strerror or error}", remedy, code="system-error")
+    return SifmarkError(cause, remedy, code="system-error")
+
+
+def _remedy_for_space(path: object) -> str:
+    """Return how to make room: images and the cache can go where they are on the same file system."""
+    remedy = "free space there, or name a place on another disk"
+    try:
+        settings, disk = load_settings(), existing_part(Path(str(path)).absolute()).stat().st_dev
+        ours = {"sifmark clean": settings.dist, "sifmark clean --cache": settings.cache}
+        commands = [command for command, folder in ours.items() if existing_part(folder).stat().st_dev == disk]
+    except (SifmarkError, OSError):
+        return remedy
+    return f"{remedy}; {', '.join(commands)} may help" if path and commands else remedy

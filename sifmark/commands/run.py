@@ -11,9 +11,10 @@ from typing import NoReturn
 
 from sifmark.core.console import can_draw, output, status, step
 from sifmark.core.permissions import FileState, file_state
-from sifmark.core.process import CommandError, attend
+from sifmark.core.process import attend, start_failure
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
+from sifmark.engines.arguments import read_arguments, with_results_kept
 from sifmark.engines.binds import output_of
 from sifmark.engines.progress import new_pipe, progress_folder
 from sifmark.engines.start import CheckedImage, check_image, find, printed_command, run_options
@@ -50,11 +51,14 @@ def start_image(
 ) -> None:
     """Run an image at an address of an engine, or print its command. Raises SifmarkError.
 
-    This process becomes the image, unless it has to draw its progress or to sign its results.
+    Options that the image would refuse are refused before it is looked at. On a terminal its results go to the folder
+    of the settings, unless the arguments name a place. This process becomes the image, unless it has to draw its
+    progress or to sign its results.
     """
     if printed:
         output(shlex.join(printed_command(address, engine, arguments, settings, signed)))
         return
+    arguments = with_results_kept(read_arguments(engine, address, arguments), arguments, settings)
     options = run_options(engine, address, arguments)
     with step(f"look at {Path(address).name}"):
         image = check_image(address, engine, settings, signed)
@@ -108,5 +112,4 @@ def _become(argv: list[str], variables: Mapping[str, str]) -> NoReturn:
     try:
         os.execvpe(argv[0], argv, {**os.environ, **variables})
     except OSError as error:
-        cause, remedy = f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{argv[0]}"
-        raise CommandError(cause, remedy, code="program-missing") from error
+        raise start_failure(argv[0], error) from error

@@ -16,6 +16,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from sifmark.core.errors import UsageError
+
 # The earliest date that a ZIP file, and so a wheel, can hold. Our own files carry no other.
 FIXED_MTIME = 315_532_800  # 1980-01-01T00:00:00Z, seconds
 _DRAFT = ".partial-"
@@ -33,28 +35,77 @@ def scratch_dir(folder: Path, name: str) -> Iterator[Path]:
     # The path is chosen before the folder is made, so that a signal in between leaves nothing that is not removed.
     scratch = folder / f".{name}{_DRAFT}{secrets.token_hex(8)}"
     try:
-        with _locked_folder(scratch):
+        with _full_disk_named(folder, scratch), _locked_folder(scratch):
             yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
-    """Return a path on the target's file system; its file or folder becomes the target if the block succeeds."""
-    with scratch_dir(target.parent, target.name) as scratch:
+def atomic_path(target: Path, *, content_addressed: bool = False) -> Iterator[Path]:
+    """Return a path on the target's file system; its file or folder becomes the target if the block succeeds.
+
+    What is written is on the disk before it has its name, also if the power fails. A folder does not replace one that
+    has other files: that raises UsageError. With `content_addressed` the name of a folder says what is in it, so that
+    one which another process finished first is kept, and its content is checked when it is used, not synchronised.
+    """
+    with scratch_dir(target.parent, target.name) as scratch, _full_disk_named(target, scratch):
         draft = scratch / target.name
         yield draft
-        _rename(draft, target)
+        if not content_addressed:
+            _synchronise(draft)
+        _rename(draft, target, content_addressed)
+        _synchronise_folder(target.parent)
 
 
-def _rename(draft: Path, target: Path) -> None:
+def _rename(draft: Path, target: Path, content_addressed: bool) -> None:
     try:
         draft.replace(target)
     except OSError as error:
-        # Folders here are named after their content: one that another process finished first is as good as ours.
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not draft.is_dir():
             raise
+        if not content_addressed and _digests(draft) != _digests(target):
+            cause = f"{target} is there already, with other files"
+            raise UsageError(cause, "remove it, or name another folder", code="folder-not-empty") from error
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    return sha256_files({str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()})
+
+
+def _synchronise(draft: Path) -> None:
+    """Write a file, or all files of a folder, to the disk."""
+    files = draft.rglob("*") if draft.is_dir() else (draft,)
+    for path in files:
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as stream:
+                os.fsync(stream.fileno())
+
+
+def _synchronise_folder(folder: Path) -> None:
+    """Write the names in a folder to the disk."""
+    with suppress(OSError):  # some network file systems refuse
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _full_disk_named(place: Path, scratch: Path) -> Iterator[None]:
+    """Let the error of a full disk name a place, which the kernel's does not; a draft's name says nothing to anyone."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error) and (error.filename is None or Path(str(error.filename)).is_relative_to(scratch)):
+            error.filename = str(place)
+        raise
+
+
+def is_full(error: OSError) -> bool:
+    """Return whether an error is that of a full disk, or of a quota that is used up."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def remove_stale_drafts(folder: Path) -> None:

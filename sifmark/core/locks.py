@@ -32,9 +32,13 @@ def file_lock(path: Path, *, shared: bool = False, wait: bool = True, waiting: s
 
 @contextmanager
 def exclusive_lock(target: Path) -> Iterator[None]:
-    """Exclude other work on `target`, on every host that shares its folder; the lock file lies beside it."""
-    with file_lock(lock_file(target), waiting=f"another process works on {target.name}"):
-        yield
+    """Exclude other work on `target`, on every host that shares its folder; meanwhile a lock file lies beside it."""
+    path = lock_file(target)
+    with file_lock(path, waiting=f"another process works on {target.name}"):
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)  # who waits for it makes a new one
 
 
 def is_held(path: Path) -> bool:

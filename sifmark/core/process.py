@@ -23,6 +23,8 @@ TAIL = 20  # lines of a failed command that its error quotes
 # Commands of ours that others start show a CI system nothing.
 _NO_CI = dict.fromkeys(("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "GITLAB_CI"), "")
 
+_SET_UP = ("apptainer", "docker")  # programs with a script in ci/setup
+
 LineHandler = Callable[[str], None]
 _Handlers = tuple[LineHandler | None, ...]
 _running: set[subprocess.Popen[str]] = set()  # commands that some thread waits for
@@ -122,9 +124,19 @@ def attended(
             pipes: dict[str, Any] = dict.fromkeys(piped, subprocess.PIPE)
             process = subprocess.Popen(argv, env={**os.environ, **environment}, **pipes)
         except OSError as error:
-            cause, remedy = f"cannot start {argv[0]}: {error.strerror}", f"install it: ci/setup/{Path(argv[0]).name}"
-            raise CommandError(cause, remedy, code="program-missing") from error
+            raise start_failure(argv[0], error) from error
         yield process
+
+
+def start_failure(program: str, error: OSError) -> CommandError:
+    """Return the error for a program that the operating system did not start."""
+    if isinstance(error, FileNotFoundError) and "/" not in program:
+        cause = f"{program} is not in PATH"
+    else:
+        cause = f"cannot start {program}: {error.strerror}"
+    name = Path(program).name
+    remedy = f"install it: ci/setup/{name}" if name in _SET_UP else "install it; `sifmark doctor` checks this host"
+    return CommandError(cause, remedy, code="program-missing")
 
 
 def exit_code_of(process: subprocess.Popen[bytes]) -> int:
@@ -151,7 +163,7 @@ def start_apart(
             start_new_session=True,
         )
     except OSError as error:
-        raise CommandError(f"cannot start {argv[0]}: {error.strerror}", code="program-missing") from error
+        raise start_failure(argv[0], error) from error
 
 
 def run(
@@ -272,8 +284,7 @@ def _start(words: tuple[str, ...], environment: Mapping[str, str], folder: Path 
             start_new_session=True,
         )
     except OSError as error:
-        cause = f"cannot start {words[0]}: {error.strerror}"
-        raise CommandError(cause, "run `sifmark doctor`", code="program-missing") from error
+        raise start_failure(words[0], error) from error
 
 
 def _ends_within(process: subprocess.Popen[str], time_limit: float | None) -> bool:

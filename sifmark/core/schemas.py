@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import jsonschema_rs
 
 from sifmark.core import paths
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import UsageError, nearest_names
 
 # Imported where a document has errors: commands whose documents are valid should not wait for it.
 if TYPE_CHECKING:
@@ -97,7 +97,9 @@ def remedy_for(error: "ValidationError") -> str:
     """Return what would make the field valid, in the schema's own words."""
     rule = error.schema if isinstance(error.schema, dict) else {}
     if error.validator == "additionalProperties":
-        return f"known keys here: {', '.join(sorted(rule.get('properties', {}))) or 'none'}"
+        instance: Any = error.instance
+        allowed = rule.get("properties", {})
+        return nearest_names(next(key for key in instance if key not in allowed), allowed)
     if error.validator == "enum":
         return f"one of {', '.join(map(str, rule['enum']))}"
     if error.validator == "required":

@@ -9,9 +9,9 @@ from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import UsageError, nearest_names
 from sifmark.core.keys import FINGERPRINT
-from sifmark.core.schemas import check_document
+from sifmark.core.schemas import check_document, without_passwords
 
 FILE_NAME = "sifmark.toml"
 _FILE_ONLY = {"variable": False}  # of a setting without a SIFMARK_* variable
@@ -27,6 +27,7 @@ class Settings:
     """Where files go and what a site prefers.
 
     Each setting is one of the schema `settings-1.0`, and has a `SIFMARK_*` variable unless it is marked otherwise.
+    `origins` says where those come from that are no defaults.
     `mirrors` maps a registry host to the address that replaces it; digests never change with it.
     """
 
@@ -50,7 +51,14 @@ class Settings:
     energy: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # what it costs and emits here
     # Where `study.baseline` keeps them.
     baselines: Path = field(default_factory=lambda: Path("baselines").absolute())
+    # Where `run` keeps results on a terminal.
+    results: Path = field(default_factory=lambda: Path("results").absolute())
     slurm: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # of jobs that studies submit
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, metadata={"setting": False})
+
+    def origin(self, setting: str) -> str:
+        """Return who chose the value of a setting, such as `dist in sifmark.toml` or `SIFMARK_DIST`."""
+        return self.origins.get(setting, f"the default of {setting}")
 
     def mirrored(self, image: str) -> str:
         """Return the address from which `registry/repository` is fetched."""
@@ -77,8 +85,10 @@ def load_settings(**options: str | None) -> Settings:
 
     Raises UsageError when the file cannot be read or a value is not allowed.
     """
-    values = {"cache": _default_cache(), "dist": "dist"} | _from_file() | _from_environment()
-    return with_options(Settings(**_convert(values)), **options)
+    in_file, in_environment = _from_file(), _from_environment()
+    values = {"cache": _default_cache(), "dist": "dist"} | in_file | in_environment
+    origins = {key: f"{key} in {_file()}" for key in in_file} | {key: _variable(key) for key in in_environment}
+    return with_options(Settings(**_convert(values), origins=origins), **options)
 
 
 def with_options(settings: Settings, **options: str | None) -> Settings:
@@ -88,7 +98,8 @@ def with_options(settings: Settings, **options: str | None) -> Settings:
     """
     values = {key: _parse_value(_SETTINGS[key], text) for key, text in options.items() if text}
     _check(values, "the command line", "invalid-option")
-    return replace(settings, **_convert(values))
+    origins = {**settings.origins, **{key: f"--{key.replace('_', '-')}" for key in values}}
+    return replace(settings, **_convert(values), origins=origins)
 
 
 def join_paths(values: Sequence[str] | None) -> str:
@@ -105,33 +116,43 @@ def _variable(key: str) -> str:
     return f"SIFMARK_{key.upper()}"
 
 
+def _file() -> Path:
+    return Path(os.environ.get("SIFMARK_SETTINGS", FILE_NAME))
+
+
 def _from_file() -> dict[str, Any]:
-    path = Path(os.environ.get("SIFMARK_SETTINGS", FILE_NAME))
+    path = _file()
     if not path.is_file():
         if "SIFMARK_SETTINGS" in os.environ:
             cause = f"SIFMARK_SETTINGS names {path}, which is not a file"
             raise UsageError(cause, "correct or unset it", code="file-missing")
         return {}
     try:
-        document = tomllib.loads(path.read_text())
+        text = path.read_text()
+        document = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         remedy = "correct the file, or remove it to use the defaults"
         raise UsageError(f"{path}: {error}", remedy, code="settings-invalid") from error
+    if unknown := [key for key in document if key not in _SETTINGS]:
+        line = next((f":{at}" for at, each in enumerate(text.splitlines(), 1) if unknown[0] in each), "")
+        cause = f"{path}{line}: no setting {without_passwords(unknown[0])!r}"
+        raise UsageError(cause, nearest_names(unknown[0], _SETTINGS), code="settings-invalid")
     _check(document, str(path), "settings-invalid")
-    if "keys" in document:
-        document["keys"] = [_resolve_key(path, key) for key in document["keys"]]
-    if "results_key" in document:
-        document["results_key"] = _resolve_key(path, document["results_key"])
+    for key, value in document.items():
+        if key == "keys":
+            document[key] = [each if FINGERPRINT.fullmatch(each) else _beside(path, key, each) for each in value]
+        elif _SETTINGS[key].type in (Path, Path | None):
+            document[key] = _beside(path, key, value)
     return document
 
 
-def _resolve_key(path: Path, key: str) -> str:
-    """Return a key of a settings file: a relative path starts at the file's own folder, not at the working folder."""
+def _beside(path: Path, key: str, value: str) -> str:
+    """Return a path in a settings file, which starts at the file's own folder, not at the working folder."""
     try:
-        return key if FINGERPRINT.fullmatch(key) else str(path.absolute().parent / Path(key).expanduser())
+        return str(path.absolute().parent / Path(value).expanduser())
     except RuntimeError as error:  # no user of that name has a home folder
-        cause = f"{path}: keys: {key}: {error}"
-        raise UsageError(cause, "name the file by its whole path", code="key-unusable") from error
+        cause = f"{path}: {key}: {value}: {error}"
+        raise UsageError(cause, "name it by its whole path", code="settings-invalid") from error
 
 
 def _from_environment() -> dict[str, Any]:
@@ -188,5 +209,5 @@ def _default_cache() -> str:
     return str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "sifmark")
 
 
-_SETTINGS = {setting.name: setting for setting in fields(Settings)}
+_SETTINGS = {setting.name: setting for setting in fields(Settings) if setting.metadata.get("setting", True)}
 _CONVERTERS: dict[Any, Callable[[Any], Any]] = {Path: _folder, Path | None: _folder, tuple[str, ...]: tuple}

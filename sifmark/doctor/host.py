@@ -90,6 +90,9 @@ def check_user_namespaces(_settings: Settings) -> Iterator[Check]:
         remedy = f"let the administrator change it: sysctl {setting}{profile}"
         yield Check(name, Status.FAILED, f"{setting} is {_FORBIDDING[setting]}: closed to ordinary users", remedy)
         return
+    if shutil.which("unshare") is None:
+        yield Check(name, Status.WARNING, "not checked: unshare is not in PATH", "install util-linux, which has it")
+        return
     try:
         run(["unshare", "--user", "--map-root-user", "true"])
     except CommandError as error:

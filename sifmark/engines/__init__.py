@@ -56,6 +56,7 @@ class Engine(Protocol):
     """Builds, runs and inspects images. An address is how it finds an image: a path or a reference."""
 
     name: str
+    settings: Settings
     suffix: str  # distinguishes its build records and locks from those of other engines
 
     @property

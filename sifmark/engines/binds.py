@@ -12,6 +12,7 @@ from sifmark.core.errors import UsageError
 # Options of an image whose value is a path that it reads, and the one whose value it writes to.
 READ_OPTIONS = ("--data", "--evaluation-data", "--measured-peak")
 OUTPUT_OPTION = "--output"
+ON_STDOUT = "-"  # the value of --output that is no path
 METER_OPTION = "--meter"  # NAME[:PLACE]
 METERS_WITH_PATHS = ("replay", "rapl", "hwmon")
 _PATH_OPTIONS = (*READ_OPTIONS, OUTPUT_OPTION, METER_OPTION)
@@ -56,7 +57,7 @@ def outside(binds: Iterable[Bind]) -> list[Bind]:
 def output_of(arguments: Sequence[str]) -> Path | None:
     """Return the file or folder that the arguments of an image let it write results to, or None."""
     values = [value for option, value in _values(arguments) if option == OUTPUT_OPTION]
-    return _absolute(values[-1]) if values else None
+    return _absolute(values[-1]) if values and values[-1] != ON_STDOUT else None
 
 
 def read_options(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -90,7 +91,8 @@ def _values(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _binds_of(option: str, value: str, make_folders: bool) -> Iterator[Bind]:
     if option == OUTPUT_OPTION:
-        yield from _output_bind(value, make_folders)
+        if value != ON_STDOUT:
+            yield from _output_bind(value, make_folders)
     elif place := _read_place(option, value):
         yield from _read_binds(option, place)
 

@@ -7,9 +7,10 @@ from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, DOCKER, Engine, open_engine
+from sifmark.recipes.base import needed_bases
 from sifmark.recipes.hardware import Access
 from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, PLATFORM, RECIPE, RUN_FLAGS
-from sifmark.recipes.names import find_image, names_of
+from sifmark.recipes.names import Image, find_image, names_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 _FLAG_LABELS = {APPTAINER: RUN_FLAGS, DOCKER: DOCKER_FLAGS}
@@ -47,12 +48,24 @@ def _locate_image(name: str, engine: Engine) -> str:
     address = engine.address(image.name)
     info = engine.image_info(address)
     if info is None:
-        remedy = f"build it: sifmark build {image.name} --engine {engine.name}"
-        raise SifmarkError(f"{image.name} is not built", remedy, code="image-not-built")
+        raise _not_built(image, address, engine)
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
         raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY, code="recipe-mismatch")
     _require_same(engine, address, engine.address(image.recipe))
     return address
+
+
+def _not_built(image: Image, address: str, engine: Engine) -> SifmarkError:
+    """Return the error for an image that is not here: where it was looked for, and who chose that place."""
+    settings, file = engine.settings, Path(address)
+    if engine.name == APPTAINER:
+        cause = f"no {file.name} in {file.parent} ({settings.origin('dist')})"
+    else:
+        cause = f"{engine.name} has no image {address} ({settings.origin('engine')})"
+    option = f" --engine {engine.name}" if settings.origin("engine").startswith("--") else ""
+    bases, note = needed_bases(image.recipe, settings)
+    remedy = f"build it: sifmark build {image.name}{option}{bases}, pull it: sifmark registry.pull {image.name}"
+    return SifmarkError(cause, f"{remedy}, or name its file{note}", code="image-not-built")
 
 
 def _require_same(engine: Engine, address: str, recipe: str) -> None:

@@ -91,7 +91,16 @@ class Entry:
 
     def copy(self, target: Path) -> None:
         """Copy its files into a folder. Raises SifmarkError as `use`."""
-        self.read(lambda content: (None, {name: _copy(path, target / name) for name, path in _files(content).items()}))
+        copied: list[Path] = []
+
+        def consume(content: Path) -> tuple[None, dict[str, str]]:
+            for path in copied:  # of a damaged entry, which may have had other files
+                path.unlink(missing_ok=True)
+            files = _files(content)
+            copied[:] = [target / name for name in files]
+            return None, {name: _copy(path, target / name) for name, path in files.items()}
+
+        self.read(consume)
 
     def read(self, consume: Callable[[Path], tuple[_Result, Mapping[str, str]]]) -> _Result:
         """Give the folder with its files to `consume`; return what that made of them.
@@ -128,7 +137,7 @@ class Entry:
 
     def _make(self) -> None:
         started = time.monotonic()
-        with atomic_path(self.folder) as draft:
+        with atomic_path(self.folder, content_addressed=True) as draft:
             content = draft / "content"
             content.mkdir(parents=True)
             self.make(content)

@@ -97,7 +97,7 @@ def add_wheels(folder: Path, wheels: tuple[Path, ...]) -> int:
     for wheel in wheels:
         target = folder / WHEELS / wheel.parent.name
         if not target.is_dir():
-            with atomic_path(target) as draft:
+            with atomic_path(target, content_addressed=True) as draft:
                 draft.mkdir()
                 shutil.copyfile(wheel, draft / wheel.name)
     return sum(wheel.stat().st_size for wheel in wheels)

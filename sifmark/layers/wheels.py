@@ -103,7 +103,7 @@ def _make_or_download(
 
 
 def _store(path: Path, cache: Path) -> None:
-    with atomic_path(cache / WHEELS / sha256_file(path).removeprefix("sha256:")) as draft:
+    with atomic_path(cache / WHEELS / sha256_file(path).removeprefix("sha256:"), content_addressed=True) as draft:
         draft.mkdir()
         path.rename(draft / path.name)
 
@@ -116,7 +116,7 @@ def _take_from_sources(wheel: LockedWheel, settings: Settings) -> None:
         if (digest := sha256_file(path)) != f"sha256:{wheel.sha256}":
             remedy = "fetch it again where a network is: sifmark recipe.fetch FOLDER"
             raise SifmarkError(f"{path} has hash {digest}", remedy, code="digest-mismatch")
-        with atomic_path(_folder(settings.cache, wheel)) as draft:
+        with atomic_path(_folder(settings.cache, wheel), content_addressed=True) as draft:
             draft.mkdir()
             shutil.copyfile(path, draft / path.name)
 

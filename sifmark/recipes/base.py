@@ -1,12 +1,15 @@
 """The base image that a recipe is built on: the one that it pins, or a stand-in for it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
-from sifmark.core.errors import UnbuildableError
+from sifmark.core.environment import platform_name
+from sifmark.core.errors import SifmarkError, UnbuildableError
+from sifmark.core.settings import Settings
 from sifmark.oci.reference import is_loopback
-from sifmark.recipes.recipe import UNRESOLVED, Recipe, pinned_digest
+from sifmark.recipes.recipe import UNRESOLVED, Recipe, load_recipe, pinned_digest
 from sifmark.recipes.stand_ins import read_stand_in_pins, stand_in_pin
+
+PINNED = "pinned"  # the setting `bases` of the recipes' own
 
 
 @dataclass(frozen=True)
@@ -43,14 +46,31 @@ def pinned_base(recipe: Recipe, platform: str, address: str) -> BaseImage:
     )
 
 
-def stand_in_base(recipe: Recipe, platform: str, pins_file: Path) -> BaseImage:
+def needed_bases(recipe: str, settings: Settings) -> tuple[str, str]:
+    """Return the option that a build of a recipe needs, and a note that says why; nothing if it needs none.
+
+    Where test bases were chosen, there need not be one for the recipe.
+    """
+    if settings.bases == PINNED:
+        return "", ""
+    try:
+        loaded = load_recipe(recipe)
+        if stand_in_pin(read_stand_in_pins(settings.stand_in_pins), loaded.base, platform_name()) is not None:
+            return "", ""
+    except SifmarkError:
+        pass
+    return f" --bases {PINNED}", f"; {settings.origin('bases')} chose test bases, and there is none for {recipe}"
+
+
+def stand_in_base(recipe: Recipe, platform: str, settings: Settings) -> BaseImage:
     """Return the stand-in for a recipe's base. Raises SifmarkError if none was generated on this host."""
-    pins = read_stand_in_pins(pins_file)
+    pins = read_stand_in_pins(settings.stand_in_pins)
     pin = stand_in_pin(pins, recipe.base, platform)
     if pin is None:
         raise UnbuildableError(
-            f"there is no test base for {recipe.base.reference} on {platform}",
-            f"make one: ci/setup/stand-in {recipe.name}",
+            f"there is no test base for {recipe.base.reference} on {platform}, "
+            f"and {settings.origin('bases')} chose test bases",
+            f"build on the vendor's base: --bases pinned; or make one: ci/setup/stand-in {recipe.name}",
             code="stand-ins-missing",
         )
     address = f"{pins['registry']}/{recipe.base.image.partition('/')[2]}"

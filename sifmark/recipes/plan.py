@@ -159,7 +159,7 @@ def make_plan(recipe: str, settings: Settings) -> Plan:
     """
     loaded, platform = load_recipe(recipe), platform_name()
     if settings.bases == "stand-in":
-        base = stand_in_base(loaded, platform, settings.stand_in_pins)
+        base = stand_in_base(loaded, platform, settings)
     else:
         base = pinned_base(loaded, platform, settings.mirrored(loaded.base.image))
     return Plan(loaded, platform, base, settings.compression)

@@ -16,7 +16,7 @@ def read_stand_in_pins(path: Path) -> dict[str, Any]:
         pins: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         cause = f"no test bases in the cache ({path} is missing)"
-        remedy = "make them: ci/setup/stand-in; if the cache is elsewhere, set SIFMARK_CACHE"
+        remedy = "build on the vendors' bases: --bases pinned; or make test bases: ci/setup/stand-in"
         raise SifmarkError(cause, remedy, code="stand-ins-missing") from None
     except ValueError as error:
         raise SifmarkError(f"{path}: {error}", "make it again: ci/setup/stand-in", code="document-invalid") from error

@@ -1,14 +1,14 @@
 """Folders of reports and sites, and writing a report: each file complete, and the page last.
 
 A folder's marker names the files in it that are ours: those of others are neither replaced nor removed. A report that
-is written again replaces its files one by one, and removes those that it no longer has.
+is written again replaces its files, and removes those that it no longer has.
 """
 
 import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -49,6 +49,18 @@ class OwnedFolder:
             cause = f"{self.path} has files that are not those of {self.of}"
             raise UsageError(cause, "name another folder, or an empty one: --output FOLDER", code="folder-not-empty")
 
+    @contextmanager
+    def made(self) -> Iterator[None]:
+        """Make the folder if need be; one that was not there goes again if the block cannot write its files."""
+        is_new = not self.path.exists()
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            yield
+        except OSError:
+            if is_new:
+                shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
     def former_files(self) -> set[str]:
         """Return the names of the files that were written earlier; none of a marker that cannot be read."""
         with suppress(OSError, ValueError, KeyError, TypeError):
@@ -61,7 +73,11 @@ class OwnedFolder:
         write_json(self.marker, {"format": _FORMAT, "files": sorted(names)})
 
     def write(self, name: str, content: bytes | Path, scratch: Path) -> None:
-        """Write a file, or copy it, beside in `scratch` and rename it.
+        """Write a file, or copy it, beside in `scratch` and rename it. Raises UsageError as `draft` does."""
+        self.place(name, self.draft(name, content, scratch / "draft"))
+
+    def draft(self, name: str, content: bytes | Path, draft: Path) -> Path:
+        """Write what is to become a file of ours. Return its path.
 
         Raises UsageError for a name that is not safe, or that leads through a link.
         """
@@ -69,11 +85,15 @@ class OwnedFolder:
         if not is_safe(name) or self.is_linked(name):
             cause = f"{target} would be written through a link, or outside of {self.of}"
             raise UsageError(cause, "name another folder: --output FOLDER", code="folder-not-empty")
-        draft = scratch / "draft"
         if isinstance(content, Path):
             shutil.copyfile(content, draft, follow_symlinks=False)
         else:
             draft.write_bytes(content)
+        return draft
+
+    def place(self, name: str, draft: Path) -> None:
+        """Give a draft its name."""
+        target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         draft.replace(target)
 
@@ -103,22 +123,24 @@ def folder_of_report(path: Path) -> OwnedFolder:
 def write_report(report: Report, path: Path) -> Iterator[str]:
     """Write a report and yield the name of each file below the folder when it is complete.
 
+    All are complete before the first has its name: on a full disk an earlier report stays, and a new folder goes.
     Raises UsageError if the folder is not one of a report.
     """
     folder = folder_of_report(path)
     with exclusive_lock(path):
-        former, written = folder.former_files(), list[str]()
-        path.mkdir(parents=True, exist_ok=True)
-        folder.mark(former)  # from here on, the folder is ours
-        with scratch_dir(path, "report") as scratch:
-            for name, content in _contents(report):
-                folder.write(name, content, scratch)
-                written.append(name)
-                folder.mark({*former, *written})
-                yield name
-        for name in sorted(former.difference(written)):
+        former, drafts = folder.former_files(), dict[str, Path]()
+        with folder.made():
+            folder.mark(former)  # from here on, the folder is ours
+            with scratch_dir(path, "report") as scratch:
+                for name, content in _contents(report):
+                    drafts[name] = folder.draft(name, content, scratch / str(len(drafts)))
+                    yield name
+                folder.mark({*former, *drafts})
+                for name, draft in drafts.items():
+                    folder.place(name, draft)
+        for name in sorted(former.difference(drafts)):
             folder.remove(name)
-        folder.mark(written)
+        folder.mark(drafts)
 
 
 def _contents(report: Report) -> Iterator[tuple[str, bytes]]:

@@ -49,8 +49,9 @@ def parse_value(key: str, value: Scalar) -> Any:
         return value
     try:
         parsed = action.type(str(value)) if callable(action.type) else str(value)
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(f"{key}: {error}", "write a value that the image takes", code="study-invalid") from None
+    except usage_error() as error:
+        remedy = getattr(error, "remedy", "") or "write a value that the image takes"
+        raise UsageError(f"{key}: {getattr(error, 'cause', error)}", remedy, code="study-invalid") from None
     if action.choices is not None and parsed not in action.choices:
         raise _not_a_choice(key, value, action.choices)
     return parsed
@@ -113,7 +114,7 @@ def require_together(cell: Cell, more: Sequence[str] = ()) -> None:
         _arguments().parse(arguments_of(cell, division, more))
     except usage_error() as error:
         remedy = "leave one of them out; in a variant: remove = [...]"
-        raise UsageError(str(error).removeprefix("argument "), remedy, code="study-invalid") from None
+        raise UsageError(getattr(error, "cause", str(error)), remedy, code="study-invalid") from None
 
 
 def option_keys() -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from typing import Any
 
 from sifmark.core.errors import REBUILD_REMEDY
@@ -45,11 +46,17 @@ def manual_command(image: ImageUnderTest, workload: str) -> str:
     return f"run it by hand to see: {shlex.join(image.engine.command(image.address, 'run', [workload, '--smoke'], []))}"
 
 
+def _refusal(tail: Sequence[str]) -> str:
+    """Return why an image refused its options: the line of its error, or the last one of an earlier version."""
+    line = next((line for line in tail if line.startswith("error: ")), tail[-1])
+    return line.removeprefix("error: ").removeprefix("sifmark: ")
+
+
 def _run_workload(image: ImageUnderTest, workload: str, options: list[str]) -> str:
     argv = image.engine.command(image.address, "run", [workload, "--smoke"], options)
     command = run(argv, time_limit=image.settings.time_limit, check=False)
     if command.exit_code == _USAGE and _is_microbenchmark(workload):  # it needs several devices, or one that is no CPU
-        return f"{workload}{_LEFT_OUT}{command.tail[-1].removeprefix('sifmark: ')}"
+        return f"{workload}{_LEFT_OUT}{_refusal(command.tail)}"
     result = _valid_result(workload, image, command.output)
     status, software = result["status"], result["provenance"]["software"]
     if status["state"] == "no_device":

@@ -82,11 +82,20 @@ def test_a_terminal_shows_graphs_and_standard_output_is_the_result(built: Site, 
 
 
 def test_a_narrow_terminal_that_is_standard_output_too_gets_each_result_whole(built: Site) -> None:
-    screen = Screen(built, *RUN, "--duration", "2", "--repeat", "2", columns=40)
+    screen = Screen(built, *RUN, "--duration", "2", "--repeat", "2", "--output", "-", columns=40)
     assert screen.end() == 0, screen.text
     documents = list(map(json.loads, re.findall(r'\{"schema_version".*\}', screen.text)))
     assert [document_problems(document) for document in documents] == [[], []]
     assert "throughput" in screen.text
+
+
+def test_a_terminal_gets_the_report_and_the_result_is_kept(built: Site, tmp_path: Path) -> None:
+    site = make_site(tmp_path).using(SIFMARK_DIST=str(built.dist))
+    screen = Screen(site, *RUN, "--duration", "2")
+    assert screen.end() == 0, screen.text
+    (result,) = (tmp_path / "results").glob("*.json")
+    assert problems_of(result) == [] and f"results/{result.name}" in screen.text
+    assert "schema_version" not in screen.text
 
 
 def test_ctrl_c_leaves_a_result_and_the_terminal_as_it_was(built: Site, tmp_path: Path) -> None:

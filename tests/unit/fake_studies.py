@@ -31,20 +31,20 @@ import json, os, signal, sys, time
 words = sys.argv[2:]
 options = {name[2:]: value for name, value in zip(words, words[1:]) if name.startswith("--")}
 output = options["output"]
+orders = []
+for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, lambda number, _: orders.append(number))
 with open(os.path.join(os.path.dirname(output), "started"), "a") as ledger:
     ledger.write(os.path.basename(output) + " " + str(os.getpid()) + "\\n")
-orders = []
-signal.signal(signal.SIGTERM, lambda number, _: orders.append(number))
 until = time.monotonic() + float(options.get("seconds", 0))
 while time.monotonic() < until and not orders:
     time.sleep(0.01)
 by_size = {"98": "out_of_memory", "99": "crashed"}.get(options.get("batch-size"), "completed")
 state = "interrupted" if orders else options.get("state", by_size)
-code = 143 if orders else int(options.get("code", {"completed": 0, "no_device": 3}.get(state, 4)))
+code = 128 + orders[0] if orders else int(options.get("code", {"completed": 0, "no_device": 3}.get(state, 4)))
 with open(os.path.join(sys.argv[1], ("training" if state == "completed" else "out_of_memory") + ".json")) as stream:
     document = json.load(stream)
 if state not in ("completed", "out_of_memory"):
-    document["status"]["message"] = "stopped by SIGTERM" if orders else "no more"
+    document["status"]["message"] = "stopped by " + signal.Signals(orders[0]).name if orders else "no more"
 document["status"].update(state=state, exit_code=code)
 document["provenance"]["command"], document["site"] = words, options["site"]
 if "broken" in options:

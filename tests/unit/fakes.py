@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sifmark import __version__
 from sifmark.attestations import provenance, sbom
 from sifmark.attestations.packages import Package
 from sifmark.core.environment import platform_name
@@ -22,7 +23,7 @@ from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import Extent
 from sifmark.engines.binds import Bind
 from sifmark.recipes.hardware import Access
-from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
+from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, VERSION, WORKLOADS
 from sifmark.recipes.names import names_of, workloads_of
 from sifmark.recipes.plan import Plan, make_plan
 from sifmark.recipes.recipe import load_recipe
@@ -41,6 +42,7 @@ def labels_of(recipe: str, **changed: str) -> dict[str, str]:
         PLATFORM: platform_name(),
         STAND_IN: "false",
         BUILD_KEY: sha256("build key"),
+        VERSION: __version__,
         BASE_DIGEST: load_recipe(recipe).base.digests[platform_name()],
         **changed,
     }

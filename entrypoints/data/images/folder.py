@@ -40,7 +40,9 @@ def list_images(folder: Path) -> Listing:
     """
     if not folder.is_dir():
         raise UsageError(
-            f"--data {folder}: no such folder. Give a folder with one folder of images per class.{binding_hint(folder)}"
+            f"--data {folder}: no such folder",
+            f"give a folder with one folder of images per class{binding_hint(folder)}",
+            code="file-missing",
         )
     names = listed(folder, directories=True)
     folders = [(name, _images(folder / name)) for name in names]
@@ -48,7 +50,7 @@ def list_images(folder: Path) -> Listing:
     if not classes:
         what = "folders without images" if names else "no class folders"
         wanted = f"<class>/<image> with {', '.join(SUFFIXES)}"
-        raise UsageError(f"--data {folder}: it holds {what}. Arrange the images as {wanted}")
+        raise UsageError(f"--data {folder}: it holds {what}", f"arrange the images as {wanted}", code="data-missing")
     kept = [(name, files) for name, files in folders if files]
     images = tuple((f"{name}/{file}", label) for label, (name, files) in enumerate(kept) for file in files)
     return Listing(classes, images)

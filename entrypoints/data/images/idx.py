@@ -32,8 +32,9 @@ class Idx(Source):
         (labelled,) = _extents(labels, "labels")
         if labelled != count:
             raise UsageError(
-                f"--data {path}: {images.name} says that it has {count} images, and {labels.name} {labelled} labels. "
-                "Give files that belong together"
+                f"--data {path}: {images.name} says that it has {count} images, and {labels.name} {labelled} labels",
+                "give files that belong together",
+                code="data-missing",
             )
         self.images, self.content = images, b""  # `share` reads the content
         self.labels = _read(labels)[HEADERS["labels"].size :][:count]
@@ -44,7 +45,9 @@ class Idx(Source):
         samples = min(complete.values())
         if not samples:
             raise UsageError(
-                f"--data {path}: {images.name} and {labels.name} contain no complete sample. Download them again"
+                f"--data {path}: {images.name} and {labels.name} contain no complete sample",
+                "download them again",
+                code="data-damaged",
             )
         lost = [f"{name} (cut short: {has} of {count} are there)" for name, has in complete.items() if has < count]
         super().__init__(path, samples, len(set(self.labels[:samples])), lost)
@@ -92,7 +95,9 @@ def _for_task(path: Path, files: Sequence[Path], task: str) -> Path:
     chosen = list((fit or sets).values())
     if len(chosen) > 1:
         names = ", ".join(sorted(file.name for file in chosen))
-        raise UsageError(f"--data {path}: which of its sets for {task}? Name one of the files: {names}")
+        raise UsageError(
+            f"--data {path}: which of its sets for {task}?", f"name one of the files: {names}", code="data-missing"
+        )
     return chosen[0]
 
 
@@ -107,7 +112,9 @@ def _labels(images: Path) -> Path:
     for name in (plain, f"{plain}.gz"):
         if (images.parent / name).is_file():
             return images.parent / name
-    raise UsageError(f"--data {images}: its labels are missing. Put {plain} beside it, or {plain}.gz")
+    raise UsageError(
+        f"--data {images}: its labels are missing", f"put {plain} beside it, or {plain}.gz", code="data-missing"
+    )
 
 
 def _extents(file: Path, kind: str) -> list[int]:
@@ -115,14 +122,24 @@ def _extents(file: Path, kind: str) -> list[int]:
     header = HEADERS[kind]
     begun = b"".join(itertools.islice(_chunks(file, header.size), header.size))[: header.size]
     if len(begun) < header.size:
-        raise UsageError(f"--data {file}: it ends within its header, after {len(begun)} bytes. Download it again")
+        raise UsageError(
+            f"--data {file}: it ends within its header, after {len(begun)} bytes",
+            "download it again",
+            code="data-damaged",
+        )
     magic, *extents = header.unpack(begun)
     if magic != MAGIC[kind]:
         raise UsageError(
-            f"--data {file}: its magic number is {magic}, and that of idx {kind} is {MAGIC[kind]}. Give another file"
+            f"--data {file}: its magic number is {magic}, and that of idx {kind} is {MAGIC[kind]}",
+            "give another file",
+            code="data-damaged",
         )
     if not all(extents):
-        raise UsageError(f"--data {file}: its header says {' x '.join(map(str, extents))}. Give a file with samples")
+        raise UsageError(
+            f"--data {file}: its header says {' x '.join(map(str, extents))}",
+            "give a file with samples",
+            code="data-damaged",
+        )
     return extents
 
 
@@ -144,4 +161,6 @@ def _chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
     except (EOFError, zlib.error, gzip.BadGzipFile):  # cut short or damaged
         return
     except OSError as error:
-        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(
+            f"--data {file}: {error.strerror}", "make it readable for this user", code="file-unreadable"
+        ) from None

@@ -49,7 +49,9 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
     whole = [file for file in counted if file.samples]
     if not whole:
         raise UsageError(
-            f"--data {path}: its files contain no record{f' ({lost[0]})' if lost else ''}. Write them again"
+            f"--data {path}: its files contain no record{f' ({lost[0]})' if lost else ''}",
+            "write them again",
+            code="data-damaged",
         )
     return Records(path, whole, None, lost)
 
@@ -71,7 +73,9 @@ def count(file: Path, lost: list[str]) -> int:
                     break
                 at, records = after, records + 1
     except OSError as error:
-        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(
+            f"--data {file}: {error.strerror}", "make it readable for this user", code="file-unreadable"
+        ) from None
     return records
 
 

@@ -103,8 +103,9 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
     whole = [file for file in counted if file.samples]
     if not whole:
         raise UsageError(
-            f"--data {path}: its shards hold no sample{f' ({lost[0]})' if lost else ''}. "
-            f"Each is an image KEY.{IMAGES[0]} or the like and its class, KEY.{LABEL}"
+            f"--data {path}: its shards hold no sample{f' ({lost[0]})' if lost else ''}",
+            f"each is an image KEY.{IMAGES[0]} or the like and its class, KEY.{LABEL}",
+            code="data-missing",
         )
     return Shards(path, whole, len(labels), lost)
 
@@ -122,7 +123,9 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
     except DamagedShardError as error:
         lost.append(f"{file.name} ({error})")
     except OSError as error:
-        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(
+            f"--data {file}: {error.strerror}", "make it readable for this user", code="file-unreadable"
+        ) from None
     lost.extend(f"{file.name}/{name}" for name in damaged)
     return samples
 

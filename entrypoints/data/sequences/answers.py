@@ -39,7 +39,7 @@ class SquadGrader:
             question = (int(file), int(asked["question"]))
             if question[1] >= len(self.questions[question[0]]):
                 path = self.mapped.files[question[0]].path
-                raise RunError("data_error", f"{path}: no answers to question {question[1]}: it is damaged. {REMEDY}")
+                raise RunError("data_error", f"{path}: no answers to question {question[1]}: it is damaged; {REMEDY}")
             if question not in self.best or score > self.best[question][0]:
                 context = self.questions[question[0]][question[1]].context
                 self.best[question] = (score, context[asked["begins"][first] : asked["ends"][last]])

@@ -35,9 +35,15 @@ class Passages(PreparedText):
         """Check rows as `PreparedText.fit` does."""
         length, most = problem["input"]["length"], problem["model"]["positions"]["most"]
         if self.places > most:
-            raise UsageError(f"{where} has positions for {most} tokens, and rows have {self.places}. {REMEDY}")
+            raise UsageError(
+                f"{where} has positions for {most} tokens, and rows have {self.places}", REMEDY, code="data-missing"
+            )
         if self.places != length:
-            raise UsageError(f"{where} takes {length} tokens, and rows have {self.places}. {REMEDY} --length {length}")
+            raise UsageError(
+                f"{where} takes {length} tokens, and rows have {self.places}",
+                f"{REMEDY} --length {length}",
+                code="data-missing",
+            )
 
     def questions(self) -> list[list[Question]]:
         """Return the questions of each file, by number. Raises RunError (`data_error`) if they cannot be read."""
@@ -55,7 +61,7 @@ def _questions(file: TokenFile) -> Iterator[Question]:
                         raise ValueError("a question without answers")
                     yield Question(passage["context"], tuple(map(str, answers)))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}. {REMEDY}") from None
+        raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}; {REMEDY}") from None
 
 
 def find(path: Path) -> list[Path]:
@@ -67,5 +73,7 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
     """Return the passages at a path."""
     files_read = prepared.token_files(path, files, MAGIC, manifest)
     if not files_read[0].header.places:
-        raise UsageError(f"--data {files_read[0].path}: its header says that rows have no places. {REMEDY}")
+        raise UsageError(
+            f"--data {files_read[0].path}: its header says that rows have no places", REMEDY, code="data-damaged"
+        )
     return Passages(path, files_read)

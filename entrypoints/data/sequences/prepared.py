@@ -25,7 +25,7 @@ from entrypoints.data.source import Source
 
 HEADER = struct.Struct("<8sHHIIIQ32s")
 VERSION = 1
-REMEDY = "Prepare the data again (sifmark data.prepare)"
+REMEDY = "prepare the data again (sifmark data.prepare)"
 
 
 class TokenFileHeader(NamedTuple):
@@ -73,8 +73,9 @@ class PreparedText(Source):
         most = card.problem["model"]["vocabulary"]
         if self.vocabulary > most:
             raise UsageError(
-                f"{where}: its vocabulary has {self.vocabulary} tokens, {card.name} knows {most}. "
-                "Give data of another --tokenizer, or a text of fewer characters"
+                f"{where}: its vocabulary has {self.vocabulary} tokens, {card.name} knows {most}",
+                "give data of another --tokenizer, or a text of fewer characters",
+                code="data-missing",
             )
         self.fit(card.problem, f"{where}: {card.name}")
 
@@ -86,8 +87,9 @@ class PreparedText(Source):
         """Check as `Source.like` does."""
         if isinstance(other, PreparedText) and other.tokenizer != self.tokenizer:
             raise UsageError(
-                f"{where}: made by another tokenizer than {other.path}: the same number is another token there. "
-                "Prepare both with one --tokenizer"
+                f"{where}: made by another tokenizer than {other.path}: the same number is another token there",
+                "prepare both with one --tokenizer",
+                code="data-missing",
             )
 
 
@@ -102,8 +104,9 @@ def token_files(path: Path, files: Sequence[Path], magic: bytes, manifest: Manif
     for file in files_read:
         if _form(file.header) != _form(first.header):
             raise UsageError(
-                f"--data {file.path}: not of the tokenizer, vocabulary and length of {first.path.name}. "
-                "Give files that were prepared together"
+                f"--data {file.path}: not of the tokenizer, vocabulary and length of {first.path.name}",
+                "give files that were prepared together",
+                code="data-missing",
             )
     return files_read
 
@@ -114,14 +117,22 @@ def unpacked(file: Path, layout: struct.Struct, magic: bytes, version: int) -> t
         with file.open("rb") as stream:
             begun = stream.read(layout.size)
     except OSError as error:
-        raise UsageError(f"--data {file}: {error.strerror}. Make it readable for this user") from None
+        raise UsageError(
+            f"--data {file}: {error.strerror}", "make it readable for this user", code="file-unreadable"
+        ) from None
     if len(begun) < layout.size:
-        raise UsageError(f"--data {file}: cut short within its header, after {len(begun)} bytes. {REMEDY}")
+        raise UsageError(
+            f"--data {file}: cut short within its header, after {len(begun)} bytes", REMEDY, code="data-damaged"
+        )
     fields = layout.unpack(begun)
     if fields[0] != magic:
-        raise UsageError(f"--data {file}: it begins with {fields[0]!r} and not with {magic!r}. {REMEDY}")
+        raise UsageError(
+            f"--data {file}: it begins with {fields[0]!r} and not with {magic!r}", REMEDY, code="data-damaged"
+        )
     if fields[1] != version:
-        raise UsageError(f"--data {file}: of version {fields[1]}, this image reads {version}. {REMEDY}")
+        raise UsageError(
+            f"--data {file}: of version {fields[1]}, this image reads {version}", REMEDY, code="data-missing"
+        )
     return fields
 
 
@@ -129,7 +140,7 @@ def require_size(file: Path, wanted: int) -> None:
     """Raise UsageError if the size of a file is not that of its header."""
     size = file.stat().st_size
     if size != wanted:
-        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}. {REMEDY}")
+        raise UsageError(f"--data {file}: {size} bytes, and by its header it has {wanted}", REMEDY, code="data-damaged")
 
 
 def read_header(file: Path, magic: bytes) -> TokenFileHeader:
@@ -137,8 +148,10 @@ def read_header(file: Path, magic: bytes) -> TokenFileHeader:
     header = TokenFileHeader(*unpacked(file, HEADER, magic, VERSION))
     if header.width not in (2, 4) or not header.total or not header.vocabulary:
         raise UsageError(
-            f"--data {file}: its header is damaged: {header.total} samples, tokens of {header.width} bytes, "
-            f"a vocabulary of {header.vocabulary}. {REMEDY}"
+            f"--data {file}: its header is damaged: {header.total} samples, tokens of {header.width} bytes, a "
+            f"vocabulary of {header.vocabulary}",
+            REMEDY,
+            code="data-damaged",
         )
     require_size(file, TokenFile(file, header).end + header.lines)
     return header

@@ -58,11 +58,13 @@ class Speech(Source):
         for name in ("characters", "frames", "mel_bands", "linear_bins"):
             if getattr(self.form, name) != wanted[name]:
                 sizes = f"{getattr(self.form, name)} {name.replace('_', ' ')} a row"
-                raise UsageError(f"{where}: {sizes}, {card.name} takes {wanted[name]}. {REMEDY}")
+                raise UsageError(f"{where}: {sizes}, {card.name} takes {wanted[name]}", REMEDY, code="data-missing")
         for name in ("vocabulary", "speakers"):
             if getattr(self.form, name) > wanted[name]:
                 raise UsageError(
-                    f"{where}: {name} of {getattr(self.form, name)}, {card.name} knows {wanted[name]}. Give fewer"
+                    f"{where}: {name} of {getattr(self.form, name)}, {card.name} knows {wanted[name]}",
+                    "give fewer",
+                    code="data-missing",
                 )
 
 
@@ -82,7 +84,9 @@ def open_source(path: Path, files: Sequence[Path], _: str, manifest: Manifest | 
     for file, other, _rows in looked:
         if other != form:
             raise UsageError(
-                f"--data {file}: its rows are not as those of {first.name}. Give files that were prepared together"
+                f"--data {file}: its rows are not as those of {first.name}",
+                "give files that were prepared together",
+                code="data-missing",
             )
     return Speech(path, [DataFile(file.name, rows) for file, _form, rows in looked], form)
 
@@ -92,6 +96,6 @@ def _read_header(file: Path) -> tuple[Form, int]:
     _, _, *sizes, _, rows = unpacked(file, HEADER, MAGIC, VERSION)
     form = Form(*sizes)
     if not all(form) or not rows:
-        raise UsageError(f"--data {file}: its header is damaged: {rows} rows, {form}. {REMEDY}")
+        raise UsageError(f"--data {file}: its header is damaged: {rows} rows, {form}", REMEDY, code="data-damaged")
     require_size(file, HEADER.size + rows * form.row)
     return form, rows

@@ -125,7 +125,7 @@ class Questions:
         context, length, first, last = (rows[name].astype(np.int64) for name in ("context", "length", "first", "last"))
         within = (context < length - 1) & (first <= last) & (last < length) & (length <= self.source.places)
         if not within.all():
-            raise DamagedSequenceError(f"{self.source.path}: a row with places beyond its end: it is damaged. {REMEDY}")
+            raise DamagedSequenceError(f"{self.source.path}: a row with places beyond its end: it is damaged; {REMEDY}")
         return rows
 
 
@@ -142,7 +142,7 @@ def require_in_vocabulary(tokens: np.ndarray, source: Tokens | Passages) -> None
     most = int(tokens.max())
     if most >= source.vocabulary:
         raise DamagedSequenceError(
-            f"{source.path}: token {most} in a vocabulary of {source.vocabulary}: it is damaged. {REMEDY}"
+            f"{source.path}: token {most} in a vocabulary of {source.vocabulary}: it is damaged; {REMEDY}"
         )
 
 

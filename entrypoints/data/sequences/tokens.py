@@ -23,8 +23,9 @@ class Tokens(PreparedText):
         self.samples = (self.tokens - 1) // self.length
         if not self.samples:
             raise UsageError(
-                f"{where} takes {self.length} tokens and the one that follows, and there are {self.tokens}. "
-                "Give a longer text"
+                f"{where} takes {self.length} tokens and the one that follows, and there are {self.tokens}",
+                "give a longer text",
+                code="data-missing",
             )
 
 

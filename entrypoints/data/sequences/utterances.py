@@ -58,7 +58,7 @@ class Utterances:
         except OSError as error:
             raise DamagedSequenceError(f"{name}: {error.strerror}. Make it readable for this user") from None
         if len(content) < self.row.itemsize or not self.possible(row := np.frombuffer(content, self.row)[0]):
-            raise DamagedSequenceError(f"{name}, row {inside}: it is damaged. {REMEDY}")
+            raise DamagedSequenceError(f"{name}, row {inside}: it is damaged; {REMEDY}")
         return row
 
     def possible(self, row: np.ndarray) -> bool:

@@ -1,6 +1,5 @@
 """The Apptainer engine."""
 
-import errno
 import os
 import re
 import shutil
@@ -10,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from sifmark.core.console import status
-from sifmark.core.files import atomic_path, human_size, remove_stale_drafts, scratch_dir
+from sifmark.core.files import atomic_path, human_size, is_full, remove_stale_drafts, scratch_dir
 from sifmark.core.process import CommandError, run
 from sifmark.core.settings import Settings
 from sifmark.engines import (
@@ -210,7 +209,7 @@ def _link(target: Path, name: Path) -> None:
     try:
         os.link(target, name)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_full(error):
             raise
         status(f"  this file system has no hard links ({error.strerror}): {name.name} is a copy")
         shutil.copyfile(target, name)

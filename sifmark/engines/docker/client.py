@@ -222,8 +222,21 @@ def translated_errors() -> Iterator[None]:
             cause = f"this user may not use the Docker Engine at {host}"
             remedy = "let the administrator add you to the group that may use it, mostly `docker`"
             raise EngineUnreachableError(cause, remedy, code="engine-unreachable") from error
-        cause = f"no Docker Engine answers at {host}: {str(error)[:200]}"
+        cause = f"no Docker Engine answers at {host}: {_reason(error)}"
         raise EngineUnreachableError(cause, _SETUP_REMEDY, code="engine-unreachable") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return what the operating system said, which docker-py and requests wrap in errors of theirs, or their words."""
+    inner, visited = [error], set[int]()
+    while inner:
+        each = inner.pop()
+        if isinstance(each, OSError) and each.errno:
+            return each.strerror or str(each)
+        visited.add(id(each))
+        more = (each.__cause__, each.__context__, *each.args)
+        inner += [other for other in more if isinstance(other, BaseException) and id(other) not in visited]
+    return str(error)[:200]
 
 
 def stream_of(blocks: Iterator[bytes]) -> io.BufferedReader:

@@ -94,12 +94,12 @@ def write_site(path: Path, files: Mapping[str, bytes | Path]) -> list[str]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(path):
         folder = folder_of_site(path)
-        path.mkdir(exist_ok=True)
         former = folder.former_files()
-        folder.mark({*former, *files})  # also what an interrupted writer leaves is ours
-        with scratch_dir(path, "site") as scratch:
-            for name in sorted(files, key=lambda each: (each == _INDEX, each)):
-                folder.write(name, files[name], scratch)
+        with folder.made():
+            folder.mark({*former, *files})  # also what an interrupted writer leaves is ours
+            with scratch_dir(path, "site") as scratch:
+                for name in sorted(files, key=lambda each: (each == _INDEX, each)):
+                    folder.write(name, files[name], scratch)
         vanished = [name for name in sorted(former) if name not in files and folder.remove(name)]
         folder.mark(files)
     return vanished

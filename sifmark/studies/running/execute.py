@@ -1,5 +1,6 @@
 """Execution of one run: start its supervisor, wait, then check the result or record the failure."""
 
+import signal
 import subprocess
 import threading
 import time
@@ -45,25 +46,26 @@ class Processes:
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self.stopping = False
+        self._order = signal.SIGTERM
 
     def add(self, process: subprocess.Popen[bytes]) -> None:
         """Note a process; it is stopped at once if all are to stop."""
         with self._lock:
             self._running.add(process)
             if self.stopping:
-                process.terminate()
+                process.send_signal(self._order)
 
     def remove(self, process: subprocess.Popen[bytes]) -> None:
         """Forget a process that has ended."""
         with self._lock:
             self._running.discard(process)
 
-    def stop(self) -> None:
-        """Ask all runs to end and to write their results; asked again, they end at once."""
+    def stop(self, order: signal.Signals) -> None:
+        """Ask all runs by a signal to end and to write their results; asked again, they end at once."""
         with self._lock:
-            self.stopping = True
+            self.stopping, self._order = True, order
             for process in self._running:
-                process.terminate()
+                process.send_signal(order)
 
 
 def execute(
@@ -130,12 +132,16 @@ def run_argv(
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is not blank, shortened."""
+    """Return the last line of a log that is neither blank nor the remedy of an error, shortened."""
     with suppress(OSError), log.open("rb") as stream:
         stream.seek(max(0, file_state(log).size - _TAIL))
         lines = stream.read().decode(errors="replace").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "")
+        return next((line.strip()[:300] for line in reversed(lines) if line.strip() and not _is_remedy(line)), "")
     return ""
+
+
+def _is_remedy(line: str) -> bool:
+    return line.startswith("  remedy: ")
 
 
 def _supervise(

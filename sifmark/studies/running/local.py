@@ -61,6 +61,9 @@ def _prepared(system: System, settings: Settings, jobs: int) -> tuple[ReadySyste
     if not has_device(engine, address):
         cause = f"this host does not have the device of system {system.name}, which {system.image} needs"
         raise SifmarkError(cause, "run it on a machine that has it; see sifmark doctor", code="device-missing")
+    if engine.version() is None:
+        cause = f"{engine.name} is not installed here, which runs {system.image}"
+        raise SifmarkError(cause, f"install it: ci/setup/{engine.name}", code="engine-missing")
     image = check_image(address, engine, settings, signed=False)
     return ReadySystem(system, image, settings), machine_for(engine, address, system.devices, jobs)
 

@@ -1,7 +1,7 @@
 """Concurrent execution of a study's runs, limited by their shares of this machine."""
 
-import errno
 import queue
+import signal
 import threading
 import time
 from collections import deque
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from sifmark.core.errors import SifmarkError
+from sifmark.core.files import is_full
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
 from sifmark.studies.folder import lock_of
@@ -23,7 +24,6 @@ from sifmark.studies.study import PlannedRun, RunState
 
 _TICK = 0.5  # seconds between two looks at what others have released
 _Stamp = tuple[int | None, ...]
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 PipeFor = Callable[[PlannedRun], ProgressPipe | None]
@@ -114,8 +114,8 @@ class StudyRunner:
                 while self._start_next(progress):
                     pass
                 self._collect(progress)
-        except BaseException:
-            self._stop(progress)
+        except BaseException as error:
+            self._stop(progress, signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM)
             raise
         finally:
             self._shares.leave()
@@ -219,11 +219,11 @@ class StudyRunner:
         progress.ended.append(ended)
         self._report(ended, progress)
 
-    def _stop(self, progress: Progress) -> None:
+    def _stop(self, progress: Progress, order: signal.Signals) -> None:
         """Let the runs in progress end with a result; at another signal, at once."""
         while progress.active:
             try:
-                self._processes.stop()
+                self._processes.stop(order)
                 while progress.active:
                     self._drain(progress)
             except (KeyboardInterrupt, SystemExit):
@@ -246,7 +246,7 @@ class StudyRunner:
 
 def as_failure(error: BaseException) -> BaseException:
     """Return an error of a full disk or a used-up quota as ours, and others as they are."""
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and is_full(error):
         cause = f"{error.filename or 'the results'}: {error.strerror}"
         return SifmarkError(cause, "free space there, then run the study again: it goes on", code="disk-full")
     return error

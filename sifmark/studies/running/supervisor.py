@@ -68,9 +68,9 @@ def _wait(child: int, wakes: int) -> int:
         if _STDIN in ready:
             watched.remove(_STDIN)
             orders.append(signal.SIGTERM)
-        for _ in orders:
+        for number in orders:
             # Only to the run itself: its image ends at once when it gets a second one, and so would one in its group.
-            _send(os.kill, child, signal.SIGTERM)
+            _send(os.kill, child, signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)
             kill_at = kill_at or time.monotonic() + GRACE
         if kill_at is not None and time.monotonic() > kill_at:
             _send(os.killpg, child, signal.SIGKILL)

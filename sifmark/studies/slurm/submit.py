@@ -1,6 +1,5 @@
 """Submission of a plan's runs as job arrays, once each, after checks of images, data and disk space."""
 
-import errno
 import os
 import socket
 import time
@@ -12,7 +11,7 @@ from pathlib import Path
 
 from sifmark.core.console import warn
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.files import write_text
+from sifmark.core.files import is_full, write_text
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
 from sifmark.engines.binds import binds_of, read_options
@@ -206,7 +205,7 @@ def require_room(folder: Path) -> None:
 
 def _no_room(folder: Path, error: OSError) -> SifmarkError:
     cause = f"results cannot be written to {folder}: {error.strerror}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         remedy = "make room, see `df -h .` and your quota; or choose another folder with --results"
         return SifmarkError(cause, remedy, code="disk-full")
     return SifmarkError(cause, "choose a folder that you may write to, with --results", code="system-error")

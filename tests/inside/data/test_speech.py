@@ -144,7 +144,7 @@ def test_a_damaged_row_is_named(tmp_path, row):
     assert utterances.batch([0], 0, 0, 1)
     from entrypoints.data.sequences.text_batches import DamagedSequenceError
 
-    with pytest.raises(DamagedSequenceError, match="data.speech, row 1: it is damaged. Prepare the data again"):
+    with pytest.raises(DamagedSequenceError, match="data.speech, row 1: it is damaged; prepare the data again"):
         utterances.batch([0, 1], 0, 0, 2)
     (tmp_path / "data.speech").unlink()
     with pytest.raises(DamagedSequenceError, match="data.speech: No such file"):

@@ -105,8 +105,8 @@ def test_sampling_is_what_it_does():
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--task", "training"), "--task training: mcmc can do sampling"),
-        (("--task", "inference"), "--task inference: mcmc can do sampling"),
+        (("--task", "training"), "--task training: mcmc"),
+        (("--task", "inference"), "--task inference: mcmc"),
         (("--epochs", "2"), "has no epochs. Give --steps or --duration"),
         (("--samples-per-epoch", "2"), "has no epochs"),
         (("--concurrency", "2"), "sampling answers no requests"),

@@ -180,7 +180,7 @@ def test_text_is_not_read_by_every_framework(tmp_path):
 )
 def test_a_damaged_row(tmp_path, damage, said):
     read = reader(BERT, passages(tmp_path, [ROWS[0], damage], ANSWERED))
-    with pytest.raises(text_batches.DamagedSequenceError, match=f"{said}.*Prepare the data again"):
+    with pytest.raises(text_batches.DamagedSequenceError, match=f"{said}.*prepare the data again"):
         read.batch(range(2), 0, 0, 2)
 
 

@@ -66,7 +66,7 @@ def test_epochs_become_steps_and_a_partial_batch_is_dropped(images):
 
 def test_a_task_that_a_workload_cannot_do_is_refused_and_passed_over_by_all():
     card = cards.load()["deep_voice_3"]
-    with pytest.raises(UsageError, match="--task inference: deep_voice_3 can do training"):
+    with pytest.raises(UsageError, match="--task inference: deep_voice_3"):
         resolve(parse(["--task", "inference"]), card, None)
     for task, capable in (("training", True), ("inference", False)):
         meant, _ = naming.find(parse(["--all", "--task", task]))
@@ -88,7 +88,7 @@ def test_a_default_warm_up_gives_way_to_a_short_run():
     [
         (("--steps", "5", "--warmup-steps", "5"), "5 warm-up of 5 steps leave none to time"),
         (("--steps", "1"), "at least 2 steps"),
-        (("--epochs", "2"), "needs --samples-per-epoch"),
+        (("--epochs", "2"), "Add --samples-per-epoch"),
         (("--samples-per-epoch", "3", "--batch-size", "4"), "do not fill one step of 4"),
         (("--data-workers", "2"), "--data PATH"),
         (("--concurrency", "2"), "training answers no requests. Add --task inference"),
@@ -205,7 +205,7 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ),
         ("--memory-proportion 0.1", None, "--memory-proportion is for IPUs"),
         ("--io-tiles 64", GPU, "--io-tiles is for IPUs"),
-        ("--io-tiles 33", IPU, "an even number from 32 to 192"),
+        ("--io-tiles 33", IPU, "takes an even number"),
         ("--io-tiles 64 --stages 2 --batch-size 12 --micro-batch-size 4", IPU, "none in a pipeline"),
         ("--offload --task inference", IPU, "inference has no optimizer states"),
         ("--batch-size 6 --replicas 3", IPU, "want 3 IPUs"),

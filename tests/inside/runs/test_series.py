@@ -105,7 +105,7 @@ def test_all_of_them_or_one(double):
         (("--batch-sizes", "1,many"), "'many' is not"),
         (("--repeat", 0), "from 1 to 1000"),
         (("--repeat", 2, "--output", "one.json"), "--output results/"),
-        (("--memory-limit", 0), "argument --memory-limit"),
+        (("--memory-limit", 0), "--memory-limit: "),
         (("--find-max-batch", "--batch-sizes", "1,2"), "leave --batch-sizes out"),
         (("--find-max-batch", "--epochs", 1, "--samples-per-epoch", 99), "--steps or --duration"),
         (("--find-max-batch", "--batch-size", 2**16 + 1), "no further than 65536"),

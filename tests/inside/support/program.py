@@ -81,13 +81,13 @@ class Program:
     def __init__(self, tree, folder, script="main.py"):
         self.main, self.folder = tree / "entrypoints" / script, folder
 
-    def start(self, *arguments, fault="", within=None, **environment):
-        """The running process, with pipes; its folder is that of the program, or another one."""
+    def start(self, *arguments, fault="", within=None, output=subprocess.PIPE, **environment):
+        """The running process, in the folder of the program or another one; `output` takes the place of a pipe."""
         return subprocess.Popen(
             [sys.executable, "-s", "-B", str(self.main), *map(str, arguments)],
             cwd=str(within or self.folder),
             env={**os.environ, "DOUBLE_FAULT": fault, **environment},
-            stdout=subprocess.PIPE,
+            stdout=output,
             stderr=subprocess.PIPE,
             universal_newlines=True,
         )

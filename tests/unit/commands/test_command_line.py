@@ -154,7 +154,7 @@ def test_a_command_may_be_called_like_a_group(monkeypatch: pytest.MonkeyPatch) -
         ("image.audit cpu --fail", 2, "unknown-option", "sifmark image.audit cpu -- --fail"),
         ("registry.list --registry ./nowhere", 1, "", "nowhere is no folder"),
         ("image.reproduce cpu", 1, "image-not-built", "remedy: sifmark build cpu, or sifmark registry.pull cpu"),
-        ("doctor --image cpu", 1, "image-not-built", "image_compression-cpu is not built"),
+        ("doctor --image cpu", 1, "image-not-built", "no image_compression-cpu.sif in"),
         ("recipe.fetch here --name resnet50-cpu", 2, "unknown-name", "no recipe 'resnet50-cpu'"),
         ("recipe.pin --check --update", 2, "invalid-option", "--check and --update: choose one"),
         ("results.trace RESULT --key nowhere.pub", 2, "", "there is no key nowhere.pub"),

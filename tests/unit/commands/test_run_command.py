@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from sifmark.engines import CheckFailed, open_engine
 from sifmark.engines.apptainer.sif import DATA_START
 from sifmark.engines.facts import IMAGE_VARIABLE, image_facts
 from sifmark.engines.locate import device_options, locate, names_file
-from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS
+from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS, VERSION
 
 KEY, OTHER = "site.pub", "other.pub"
 
@@ -104,7 +105,53 @@ def test_a_program_that_is_not_there_is_told_with_its_remedy(engine: FakeEngine)
     engine.programs["run"] = ["/nowhere/engine"]
     with pytest.raises(CommandError) as error:
         start_image("fake:resnet50-cpu", (), engine, engine.settings, False, False)
-    assert error.value.code == "program-missing" and "ci/setup/" in error.value.remedy
+    assert error.value.code == "program-missing"
+
+
+@pytest.mark.parametrize(
+    ("words", "terminal", "added"),
+    [
+        ((), True, ("--output", "kept/")),
+        ((), False, ()),
+        (("--output", "-"), True, ()),
+        (("--output=mine.json",), True, ()),
+        (("--list",), True, ()),
+        (("--prove",), True, ()),
+        (("--help",), True, ()),
+    ],
+)
+def test_results_are_kept_where_a_person_watches(
+    engine: FakeEngine,
+    started: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    words: tuple[str, ...],
+    terminal: bool,
+    added: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with pytest.raises(StartedError):
+        start_image(
+            "fake:resnet50-cpu", words, engine, replace(engine.settings, results=tmp_path / "kept"), False, False
+        )
+    assert tuple(engine.commands[-1][2]) == (*words, *added)
+    assert (tmp_path / "kept").is_dir() is bool(added)
+
+
+def test_options_that_the_image_would_refuse_are_refused_before_it_is_looked_at(
+    engine: FakeEngine, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "inspect", None)
+    with pytest.raises(SifmarkError) as error:
+        start_image("fake:resnet50-cpu", ("--stepz", "3"), engine, engine.settings, False, False)
+    assert (error.value.code, error.value.exit_code) == ("unknown-option", 2) and "--steps" in error.value.remedy
+
+
+def test_options_of_an_image_of_another_version_are_left_to_it(engine: FakeEngine, started: dict[str, Any]) -> None:
+    engine.images["fake:resnet50-cpu"].labels[VERSION] = "99.0"
+    with pytest.raises(StartedError):
+        start_image("fake:resnet50-cpu", ("--stepz", "3"), engine, engine.settings, False, False)
 
 
 def test_a_signature_is_not_looked_for_where_no_key_is_trusted(engine: FakeEngine) -> None:
@@ -133,6 +180,16 @@ def test_what_is_not_there_is_not_located(engine: FakeEngine, name: str, labels:
     with pytest.raises(SifmarkError) as error:
         locate(name, engine)
     assert error.value.code == code
+
+
+@pytest.mark.parametrize(("bases", "is_named"), [("stand-in", True), ("pinned", False)])
+def test_an_image_that_is_not_built_says_where_and_how(site: Settings, bases: str, is_named: bool) -> None:
+    settings = replace(site, bases=bases, origins={"bases": "bases in sifmark.toml", "dist": "SIFMARK_DIST"})
+    with pytest.raises(SifmarkError) as error:
+        locate("resnet50-cuda", open_engine(settings, "apptainer"))
+    assert f"resnet50-cuda.sif in {site.dist} (SIFMARK_DIST)" in error.value.cause
+    assert ("--bases pinned" in error.value.remedy and "bases in sifmark.toml" in error.value.remedy) is is_named
+    assert "--engine" not in error.value.remedy
 
 
 def test_a_name_that_is_another_image_than_its_recipe_s_is_not_started(engine: FakeEngine) -> None:

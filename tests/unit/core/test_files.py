@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sifmark.core.errors import UsageError
 from sifmark.core.files import (
     atomic_path,
     normalise_tree,
@@ -61,15 +62,49 @@ def test_what_a_killed_writer_left_is_swept_and_a_living_one_is_not(tmp_path: Pa
     assert not killed.exists()
 
 
-def test_a_folder_that_another_process_finished_first_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("content_addressed", "theirs"), [(True, "theirs"), (False, "ours")])
+def test_a_folder_that_another_process_finished_first_is_kept(
+    tmp_path: Path, content_addressed: bool, theirs: str
+) -> None:
     target = tmp_path / "key"
-    with atomic_path(target) as ours:
-        ours.mkdir()
-        with atomic_path(target) as theirs:
-            theirs.mkdir()
-            (theirs / "a").write_text("theirs")
-    assert (target / "a").read_text() == "theirs"
+    with atomic_path(target, content_addressed=content_addressed) as draft:
+        draft.mkdir()
+        (draft / "a").write_text("ours")
+        target.mkdir()
+        (target / "a").write_text(theirs)
+    assert (target / "a").read_text() == theirs
     assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_folder_with_other_files_is_not_silently_kept(tmp_path: Path) -> None:
+    target = tmp_path / "name"
+    target.mkdir()
+    (target / "a").write_text("theirs")
+    with pytest.raises(UsageError) as caught, atomic_path(target) as draft:
+        draft.mkdir()
+        (draft / "a").write_text("ours")
+    assert caught.value.code == "folder-not-empty" and (target / "a").read_text() == "theirs"
+
+
+def test_what_has_its_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order: the files, the name, the folder with the name."""
+    done = list[str]()
+    synchronise, rename = os.fsync, Path.replace
+
+    def noted_fsync(number: int) -> None:
+        done.append(Path(f"/proc/self/fd/{number}").readlink().name)
+        synchronise(number)
+
+    def noted_replace(draft: Path, target: Path) -> Path:
+        done.append("name")
+        return rename(draft, target)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(Path, "replace", noted_replace)
+    with atomic_path(tmp_path / "folder") as draft:
+        draft.mkdir()
+        (draft / "file").write_text("content")
+    assert done == ["file", "name", tmp_path.name]
 
 
 def test_nan_is_never_written(tmp_path: Path) -> None:

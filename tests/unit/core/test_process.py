@@ -49,7 +49,7 @@ def test_failure_quotes_the_last_words_and_the_log(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_not_there() -> None:
-    with pytest.raises(CommandError, match="cannot start no-such-command") as caught:
+    with pytest.raises(CommandError, match="no-such-command is not in PATH") as caught:
         run(["no-such-command"])
     assert caught.value.code == "program-missing"
 

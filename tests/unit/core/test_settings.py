@@ -50,6 +50,30 @@ def test_the_file_and_then_the_environment(here: Path, monkeypatch: pytest.Monke
     assert load_settings().bases == "pinned"
 
 
+def test_a_setting_says_who_chose_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "sifmark.toml").write_text('bases = "stand-in"\ndist = "out"\n')
+    monkeypatch.setenv("SIFMARK_DIST", "elsewhere")
+    site = load_settings(engine="docker")
+    assert site.origin("bases") == "bases in sifmark.toml" and site.origin("cache") == "the default of cache"
+    assert (site.origin("dist"), site.origin("engine")) == ("SIFMARK_DIST", "--engine")
+
+
+def test_paths_of_a_file_start_at_its_folder(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("cache", "dist", "sources", "baselines", "results", "results_key")
+    (here / "etc").mkdir()
+    (here / "etc" / "sifmark.toml").write_text("".join(f'{name} = "of/{name}"\n' for name in names))
+    monkeypatch.setenv("SIFMARK_SETTINGS", "etc/sifmark.toml")
+    site = load_settings()
+    assert {name: getattr(site, name) for name in names} == {name: here / "etc" / "of" / name for name in names}
+
+
+def test_an_unknown_setting_brings_its_line_and_the_nearest(here: Path) -> None:
+    (here / "sifmark.toml").write_text("# ours\nbase = 3\n")
+    with pytest.raises(UsageError, match=r"sifmark.toml:2: ") as caught:
+        load_settings()
+    assert caught.value.code == "settings-invalid" and "bases" in caught.value.remedy
+
+
 def test_keys_of_a_file_lie_beside_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever works in a folder with a key of the same name trusts the site's all the same."""
     (here / "etc").mkdir()
@@ -156,7 +180,7 @@ def test_a_bad_variable_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_schema_has_every_setting_and_no_other() -> None:
     schema = json.loads((paths.SCHEMAS / "settings-1.0.json").read_text())
-    assert {setting.name for setting in fields(Settings)} == set(schema["properties"])
+    assert {setting.name for setting in fields(Settings)} - {"origins"} == set(schema["properties"])
 
 
 def test_another_process_gets_the_same_settings(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,5 +195,5 @@ def test_another_process_gets_the_same_settings(here: Path, monkeypatch: pytest.
     assert set(site.environment()) == {
         f"SIFMARK_{name.upper()}"
         for name in {setting.name for setting in fields(Settings)}
-        - {"mirrors", "wheel_indexes", "time_limit", "require_signature", "slurm", "energy"}
+        - {"origins", "mirrors", "wheel_indexes", "time_limit", "require_signature", "slurm", "energy"}
     }

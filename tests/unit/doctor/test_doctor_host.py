@@ -49,6 +49,18 @@ def test_which_apptainer_will_do(site: Settings, programs: Path, version: str | 
     assert checks["mksquashfs"] == Check("mksquashfs", Status.FAILED, "not installed", "ci/setup/apptainer installs it")
 
 
+def test_what_cannot_be_tried_is_not_said_to_be_forbidden(
+    site: Settings, programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "_forbidding_setting", lambda: None)
+    assert by_name(host.check_user_namespaces(site))["user namespaces"].status is Status.WARNING
+
+
+def test_an_engine_that_is_not_there_is_told_in_the_system_s_words(site: Settings, programs: Path) -> None:
+    check = by_name(host.check_docker(site))["Docker"]
+    assert check.detail.endswith("No such file or directory")
+
+
 @pytest.mark.parametrize(
     ("prints", "status"),
     [

@@ -51,7 +51,7 @@ def test_a_damaged_entry_is_found_by_its_hash_and_made_again(tmp_path: Path, dam
     else:
         with entry.use() as content:
             target = content
-            assert sorted(path.name for path in content.rglob("*") if path.is_file()) == ["a", "b"]
+    assert sorted(path.name for path in target.rglob("*") if path.is_file()) == ["a", "b"]
     assert ((target / "sub" / "b").read_bytes(), make.calls) == (b"b" * 10, 2)
     assert "is damaged" in capsys.readouterr().err
 

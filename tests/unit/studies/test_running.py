@@ -1,6 +1,7 @@
 """Running a study here: real processes in the place of images, their results, failures and shares."""
 
 import errno
+import json
 import os
 import random
 import signal
@@ -216,6 +217,7 @@ def test_a_study_that_is_stopped_lets_its_run_write_a_result(
     study.communicate()
     assert study.returncode != 0
     assert state_in(plan.runs[0].result) == "interrupted" and problems_of(plan.runs[0].result) == []
+    assert json.loads(plan.runs[0].result.read_text())["status"]["exit_code"] == 128 + number
     assert alive(plan) == []
     assert not plan.runs[1].result.exists() and not failures_in(plan.runs[0].result.parent)
 

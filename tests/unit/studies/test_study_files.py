@@ -202,7 +202,7 @@ BAD = {
     ),
     "unknown strategy": ('[[run]]\nworkload = "lstm"\nstrategy = "dpp"', "4: run lstm: no strategy 'dpp'", "ddp"),
     "unknown task": ('[[run]]\nworkload = "lstm"\ntask = "learning"', "4: run lstm-learning: no task", "training"),
-    "unknown meter": ('[[run]]\nworkload = "lstm"\nmeter = "watt"', "4: run lstm: meter: 'watt' is none of", ""),
+    "unknown meter": ('[[run]]\nworkload = "lstm"\nmeter = "watt"', "4: run lstm: meter: no meter 'watt'", "nvml"),
     "unknown system": ('[[run]]\nworkload = "lstm"\nsystems = ["here"]', "4: no system 'here'", "none"),
     "value of another kind": (
         '[[run]]\nworkload = "lstm"\nbatch_size = ["big"]',

@@ -82,7 +82,7 @@ def test_a_second_order_is_passed_on(processes: list[Supervised], log: Path) -> 
         processes,
         log,
         "import signal, time\n"
-        "signal.signal(15, lambda *_: print('asked', flush=True))\n"
+        "for number in (2, 15): signal.signal(number, lambda number, _: print('asked by', number, flush=True))\n"
         "print('ready', flush=True)\n"
         "signal.pause(); signal.pause()",
     )
@@ -90,7 +90,7 @@ def test_a_second_order_is_passed_on(processes: list[Supervised], log: Path) -> 
     process.send_signal(signal.SIGINT)
     wait_for(log, "asked")
     process.send_signal(signal.SIGHUP)
-    assert process.wait() == 0 and log.read_text() == "ready\nasked\nasked\n"
+    assert process.wait() == 0 and log.read_text() == "ready\nasked by 2\nasked by 15\n"
 
 
 def test_what_a_run_leaves_behind_is_ended(processes: list[Supervised], log: Path) -> None:
