@@ -204,6 +204,20 @@ def paths_with(role: Role) -> tuple[str, ...]:
     return tuple(each.path for each in fields() if each.role is role and not each.repeated)
 
 
+@cache
+def history_paths(kind: str) -> tuple[str, ...]:
+    """Return the paths of what may explain a change of speed: `stated` before a run, or `measured` in it."""
+    other = "device_conditions_after." if kind == "stated" else "device_conditions."
+    return tuple(each.path for each in fields() if each.history == kind and not each.path.startswith(other))
+
+
+@cache
+def screening_paths() -> tuple[str, ...]:
+    """Return the paths of what nodes of a partition should have in common."""
+    equal = (each.path for each in fields() if each.screening)
+    return tuple(path for path in equal if not path.startswith("device_conditions."))
+
+
 def _metric(name: str, rule: Mapping[str, Any]) -> Metric:
     facts = rule["x-metric"]
     return Metric(

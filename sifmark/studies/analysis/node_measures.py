@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from sifmark.results.catalogue import Direction, direction_of
 from sifmark.results.documents import MetricValue, metric_value
 
 Document = dict[str, Any]
-LESS, MORE = "less", "more"
 HOTTER = 5.0  # °C that a temperature must differ by, whatever the statistics say
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
@@ -19,7 +19,7 @@ class NodeMeasure:
 
     name: str
     read: Callable[[Document], MetricValue]
-    worse: str  # less or more; empty where a difference is only worth knowing
+    better: Direction  # none where a difference is only worth knowing
     relative: bool = True  # compared as a ratio; otherwise as a difference
     least: float | None = None  # difference below which nothing is said; None: the ratio that the user chose
 
@@ -67,28 +67,24 @@ def _condition(part: str, name: str, choose: Callable[[list[float]], float]) -> 
 
 _DEVICES, _HOST = "device_conditions_after", "conditions_after"
 MEASURES = (
-    NodeMeasure("throughput", _throughput, LESS),
-    NodeMeasure("peak_flops", _metric("peak_flops"), LESS),
-    NodeMeasure("peak_bandwidth", _metric("peak_bandwidth"), LESS),
-    NodeMeasure("small_message_latency", _metric("small_message_latency"), MORE),
-    NodeMeasure("all_reduce_bandwidth", _all_reduce, LESS),
-    NodeMeasure("step_time_p99", _metric("step_time_p99"), MORE),
-    NodeMeasure("energy_per_unit", _metric("energy_per_unit"), MORE),
-    NodeMeasure("power_mean", _metric("power_mean"), ""),
-    NodeMeasure("idle_power", _idle_power, ""),
-    NodeMeasure("device_clock", _condition(_DEVICES, "clock", min), LESS),
-    NodeMeasure("device_temperature", _condition(_DEVICES, "temperature", max), MORE, relative=False, least=HOTTER),
-    NodeMeasure("cpu_clock", _condition(_HOST, "cpu_clock", min), LESS),
+    NodeMeasure("throughput", _throughput, direction_of("throughput")),
+    *(
+        NodeMeasure(name, _metric(name), direction_of(name))
+        for name in (
+            "peak_flops",
+            "peak_bandwidth",
+            "small_message_latency",
+            "step_time_p99",
+            "energy_per_unit",
+            "power_mean",
+        )
+    ),
+    NodeMeasure("all_reduce_bandwidth", _all_reduce, Direction.HIGHER),
+    NodeMeasure("idle_power", _idle_power, Direction.NONE),
+    NodeMeasure("device_clock", _condition(_DEVICES, "clock", min), Direction.HIGHER),
+    NodeMeasure("device_temperature", _condition(_DEVICES, "temperature", max), Direction.LOWER, False, HOTTER),
+    NodeMeasure("cpu_clock", _condition(_HOST, "cpu_clock", min), Direction.HIGHER),
 )
-# What nodes of a partition should have in common, by dotted path.
-FACTS = {
-    **{f"{_DEVICES}.{name}.value": name.replace("_", " ") for name in ("driver", "ecc", "partitioning", "persistence")},
-    **{f"{_DEVICES}.{name}.value": f"device {name.replace('_', ' ')}" for name in ("power_cap", "clock_max")},
-    f"{_DEVICES}.throttling.value": "throttling",
-    **{f"host.{name}.value": name for name in ("microcode", "kernel", "cores")},
-    **{f"conditions.{name}.value": name.replace("_", " ") for name in ("smt", "cpu_governor", "cpu_boost")},
-    "conditions.transparent_huge_pages.value": "transparent huge pages",
-}
 
 
 def measure_node(document: Document) -> dict[str, MetricValue]:

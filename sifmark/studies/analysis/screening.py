@@ -7,6 +7,7 @@ from math import exp, log
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from sifmark.results.catalogue import Direction, column_of, screening_paths
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded
 from sifmark.results.comparison.intervals import FEWEST_REPEATS
@@ -15,7 +16,7 @@ from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.documents import MetricValue
 from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
-from sifmark.studies.analysis.node_measures import FACTS, LESS, MEASURES, NodeMeasure, measure_node
+from sifmark.studies.analysis.node_measures import MEASURES, NodeMeasure, measure_node
 from sifmark.studies.history.baseline import Baseline
 
 HOST, SITE, NAME = "host.hostname.value", "site", "workload.name"
@@ -24,7 +25,7 @@ LEVEL = 0.01  # chance that a healthy fleet has an outlier
 LEAST = 0.02  # difference, as a fraction, below which a node is not named
 FLEET, BASELINE = "fleet", "baseline"
 _NO_RESULT = "no result"
-_OF_NODES = {HOST, SITE, NAME, *FACTS}  # fields in which runs of the same test may differ
+_OF_NODES = {HOST, SITE, NAME, *screening_paths()}  # fields in which runs of the same test may differ
 _FAULTS = {"status.state", NUMERICS}
 _LABEL = ("configuration.precision", "configuration.batch_size")
 _RATHER_THAN_NODES = "more than half of the nodes failed it, so that it says nothing of a node"
@@ -125,7 +126,7 @@ def screen(
     `expected` names nodes that should have results; `against` is where the results of a baseline are, if it is not one
     that was `kept`.
     """
-    fields = (HOST, NAME, *FACTS)
+    fields = (HOST, NAME, *screening_paths())
     query = Query(metrics=("throughput",), optional_fields=fields, against=bool(against or kept))
     baselines = list(kept.observations(query.extra_fields)) if kept else ()
     comparison = compare_results(paths, query, against, baselines=baselines, measure=measure_node)
@@ -133,7 +134,7 @@ def screen(
 
 
 def screen_nodes(comparison: Comparison, expected: Sequence[str], limits: Limits, by: str = HOST) -> Screening:
-    """Screen the nodes whose results are in a comparison that was made with HOST, NAME and FACTS as fields.
+    """Screen the nodes whose results are in a comparison that was made with HOST, NAME and `screening_paths` as fields.
 
     `by` is the field that names a node.
     """
@@ -278,7 +279,7 @@ def _outlier(test: NodeTest, measure: NodeMeasure, node: str, place: _Place, lea
     difference = place.value - place.usual
     if abs(difference) < (log(1 + least) if place.relative else measure.least or 0.0):
         return
-    worse = bool(measure.worse) and (difference < 0) is (measure.worse == LESS)
+    worse = measure.better is (Direction.HIGHER if difference < 0 else Direction.LOWER)
     value, usual = (exp(place.value), exp(place.usual)) if place.relative else (place.value, place.usual)
     ratio = exp(difference) if place.relative else None
     unit = test.unit(measure.name)
@@ -308,7 +309,7 @@ def _baseline_sample(test: NodeTest, measure: NodeMeasure, node: str, relative: 
 
 def _oddities(tests: Sequence[NodeTest]) -> Iterator[Oddity]:
     """Yield the facts in which a node differs from more than half of all nodes."""
-    for path, name in FACTS.items():
+    for path in screening_paths():
         values: dict[str, str] = {}
         for test in tests:
             for node, rows in test.rows.items():
@@ -319,7 +320,9 @@ def _oddities(tests: Sequence[NodeTest]) -> Iterator[Oddity]:
             continue
         usual, count = counts.most_common(1)[0]
         if count * 2 > len(values):
-            yield from (Oddity(node, name, value, usual) for node, value in sorted(values.items()) if value != usual)
+            yield from (
+                Oddity(node, column_of(path), value, usual) for node, value in sorted(values.items()) if value != usual
+            )
 
 
 def _variants(tests: Sequence[NodeTest]) -> Iterator[str]:

@@ -7,55 +7,20 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from sifmark.results.catalogue import column_of, history_paths
 from sifmark.results.comparison.observation import ENVIRONMENT, Observation
 
-# By name where a result has it. A change of one of these is a place at which speed may have changed.
-STATED = {
-    "image": "provenance.image.build_key",
-    "image version": "provenance.image.version",
-    "base": "provenance.image.base.digest",
-    "packages": "provenance.image.lock",
-    "framework": "provenance.software.framework_version",
-    "execution": "accelerator.execution",
-    "python": "provenance.software.python",
-    "driver": "device_conditions.driver.value",
-    "power cap": "device_conditions.power_cap.value",
-    "highest clock": "device_conditions.clock_max.value",
-    "memory clock": "device_conditions.memory_clock.value",
-    "ecc": "device_conditions.ecc.value",
-    "partitioning": "device_conditions.partitioning.value",
-    "persistence": "device_conditions.persistence.value",
-    "host": "host.hostname.value",
-    "processor": "host.cpu_model.value",
-    "firmware (microcode)": "host.microcode.value",
-    "kernel": "host.kernel.value",
-    "operating system": "host.os.value",
-    "hypervisor": "host.hypervisor.value",
-    "cpu governor": "conditions.cpu_governor.value",
-    "highest cpu clock": "conditions.cpu_clock_max.value",
-    "cpu power cap": "conditions.cpu_power_cap.value",
-    "cpu boost": "conditions.cpu_boost.value",
-    "smt": "conditions.smt.value",
-    "mitigations": "conditions.mitigations.value",
-    "huge pages": "conditions.transparent_huge_pages.value",
-    "memory allocator": "conditions.memory_allocator.value",
-    "numa policy": "conditions.numa_policy.value",
-    "network": "transport.network",
-}
-LIBRARIES = "provenance.software.libraries"
+LIBRARIES, VARIABLES = "provenance.software.libraries", "environment.variables"
+# A change of one of these is a place at which speed may have changed.
+STATED = tuple(path for path in history_paths("stated") if path not in (LIBRARIES, VARIABLES))
 # What is measured, and so differs from run to run: it explains a change, and marks no place.
-MEASURED = {
-    "clock": "device_conditions_after.clock.value",
-    "temperature": "device_conditions_after.temperature.value",
-    "throttling": "device_conditions_after.throttling.value",
-    "cpu clock": "conditions_after.cpu_clock.value",
-}
-PATHS = (*STATED.values(), LIBRARIES, *MEASURED.values())
-HOST = "host"
+MEASURED = history_paths("measured")
+PATHS = (*STATED, LIBRARIES, *MEASURED)
+HOST = column_of("host.hostname.value")
 LEAST_OF_MEASURED = 0.03  # relative difference of medians that is worth mentioning
 MOST_STRAYS = 0.2  # of the runs on a side may have the other side's value: clocks of hosts differ
 
-Environment = Mapping[str, Any]  # by name; what is unknown is left out
+Environment = Mapping[str, Any]  # by the fields' names in tables; what is unknown is left out
 
 
 @dataclass(frozen=True)
@@ -70,16 +35,15 @@ class EnvironmentChange:
 def environment_of(observation: Observation) -> Environment:
     """Return the environment of a run: the facts that may explain a change of its performance."""
     fields = observation.fields
-    stated = {name: fields.get(path) for name, path in STATED.items()}
-    stated |= {f"library {name}": version for name, version in json.loads(fields.get(LIBRARIES) or "{}").items()}
-    variables = [name for name in fields if name.startswith(ENVIRONMENT)]  # for thousands of results, a call is slow
-    stated |= {f"variable {name.removeprefix(ENVIRONMENT)}": fields[name] for name in variables}
+    stated = {column_of(path): fields.get(path) for path in STATED}
+    stated |= {f"{LIBRARIES}.{name}": version for name, version in json.loads(fields.get(LIBRARIES) or "{}").items()}
+    stated |= {name: fields[name] for name in fields if name.startswith(ENVIRONMENT)}
     return {name: value for name, value in stated.items() if value is not None}
 
 
 def covariates_of(observation: Observation) -> Environment:
     """Return the measured state of device and host: clocks, temperature and throttling."""
-    values = {name: observation.fields.get(path) for name, path in MEASURED.items()}
+    values = {column_of(path): observation.fields.get(path) for path in MEASURED}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -104,7 +68,7 @@ def environment_changes(before: Sequence[Environment], after: Sequence[Environme
 def covariate_changes(before: Iterable[Environment], after: Iterable[Environment]) -> Iterator[EnvironmentChange]:
     """Yield what was measured and has other values after: numbers without a common range, or other texts."""
     sides = [list(before), list(after)]
-    for name in MEASURED:
+    for name in map(column_of, MEASURED):
         old, new = ([each[name] for each in side if name in each] for side in sides)
         if not old or not new:
             continue

@@ -31,6 +31,9 @@ from sifmark.studies.history.series import load_history
 CLOCK = "device_conditions_after__clock"
 Changes = dict[str, Any]
 
+AFTER = "device_conditions_after"
+THROTTLING = f"{AFTER}.throttling"
+
 
 def lowered(values: list[float], start: int, factor: float = 0.95, end: int | None = None) -> list[float]:
     """The values with a change from one night on."""
@@ -55,16 +58,16 @@ def names(history: History, number: int = 0) -> dict[str, tuple[Any, Any]]:
 @pytest.mark.parametrize(
     ("circumstance", "before", "after", "name"),
     [
-        (IMAGE, key(1), key(2), "image"),
-        (DRIVER, "550.54", "560.28", "driver"),
-        (FRAMEWORK, "2.12.0", "2.13.0", "framework"),
-        (HOST, "node01", "node02", "host"),
-        (KERNEL, "6.1.0", "6.12.0", "kernel"),
-        ("host__microcode__value", "0x1", "0x2", "firmware (microcode)"),
-        ("device_conditions__clock_max__value", 1410, 1200, "highest clock"),
-        ("device_conditions__power_cap__value", 400, 300, "power cap"),
-        ("provenance__software__libraries", {"cudnn": "9.1"}, {"cudnn": "9.2"}, "library cudnn"),
-        ("environment__variables", {"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}, "variable NCCL_ALGO"),
+        (IMAGE, key(1), key(2), "provenance.image.build_key"),
+        (DRIVER, "550.54", "560.28", "device_conditions.driver"),
+        (FRAMEWORK, "2.12.0", "2.13.0", "provenance.software.framework_version"),
+        (HOST, "node01", "node02", "host.hostname"),
+        (KERNEL, "6.1.0", "6.12.0", "host.kernel"),
+        ("host__microcode__value", "0x1", "0x2", "host.microcode"),
+        ("device_conditions__clock_max__value", 1410, 1200, "device_conditions.clock_max"),
+        ("device_conditions__power_cap__value", 400, 300, "device_conditions.power_cap"),
+        ("provenance__software__libraries", {"cudnn": "9.1"}, {"cudnn": "9.2"}, "provenance.software.libraries.cudnn"),
+        ("environment__variables", {"NCCL_ALGO": "Ring"}, {"NCCL_ALGO": "Tree"}, "environment.NCCL_ALGO"),
     ],
 )
 def test_what_changed_with_performance_is_named(
@@ -88,7 +91,9 @@ def test_an_update_without_an_effect_is_no_change(tmp_path: Path) -> None:
     (history,) = histories_of(tmp_path)
     assert history.changes == () and len(history.periods) == 1
     (unchanged,) = history.unchanged
-    assert [each.name for each in unchanged.differences] == ["driver"] and unchanged.probability > 0.01
+    assert [each.name for each in unchanged.differences] == [
+        "device_conditions.driver"
+    ] and unchanged.probability > 0.01
 
 
 def test_a_change_of_which_results_say_nothing_has_a_date(tmp_path: Path) -> None:
@@ -102,15 +107,18 @@ def test_of_two_updates_the_one_that_slowed_is_named(tmp_path: Path) -> None:
     changes: Changes = {IMAGE: [key(1)] * 20 + [key(2)] * 20, DRIVER: ["550.54"] * 28 + ["560.28"] * 12}
     write_nights(tmp_path, lowered(nights(4, 40), 28), **changes)
     (history,) = histories_of(tmp_path)
-    assert names(history) == {"driver": ("550.54", "560.28")}
-    assert [each.name for change in history.unchanged for each in change.differences] == ["image"]
+    assert names(history) == {"device_conditions.driver": ("550.54", "560.28")}
+    assert [each.name for change in history.unchanged for each in change.differences] == ["provenance.image.build_key"]
 
 
 def test_an_update_that_is_taken_back_is_two_changes(tmp_path: Path) -> None:
     changes: Changes = {DRIVER: ["550.54"] * 20 + ["560.28"] * 6 + ["550.54"] * 20}
     write_nights(tmp_path, lowered(nights(5, 46), 20, end=26), **changes)
     (history,) = histories_of(tmp_path)
-    assert [names(history, number)["driver"] for number in (0, 1)] == [("550.54", "560.28"), ("560.28", "550.54")]
+    assert [names(history, number)["device_conditions.driver"] for number in (0, 1)] == [
+        ("550.54", "560.28"),
+        ("560.28", "550.54"),
+    ]
 
 
 def test_clocks_are_named_where_they_have_no_common_range(tmp_path: Path) -> None:
@@ -118,7 +126,7 @@ def test_clocks_are_named_where_they_have_no_common_range(tmp_path: Path) -> Non
     changes: Changes = {CLOCK: clocks}
     write_nights(tmp_path, lowered(nights(6, 30), 15, 0.93), **changes)
     ((change,),) = (history.changes for history in histories_of(tmp_path))
-    assert [(each.name, each.before, each.after) for each in change.measured] == [("clock", 1407, 1307)]
+    assert [(each.name, each.before, each.after) for each in change.measured] == [(f"{AFTER}.clock", 1407, 1307)]
 
 
 def test_repeats_of_a_night_are_one_session(tmp_path: Path) -> None:
@@ -141,7 +149,7 @@ def test_an_afternoon_before_and_after_an_update_is_compared_by_runs(tmp_path: P
         driver: Changes = {DRIVER: "550.54" if number < 5 else "560.28"}
         write_run(tmp_path, FIRST + timedelta(minutes=10 * number), value, **driver)
     (history,) = histories_of(tmp_path)
-    assert history.basis == RUNS and names(history) == {"driver": ("550.54", "560.28")}
+    assert history.basis == RUNS and names(history) == {"device_conditions.driver": ("550.54", "560.28")}
     assert history.changes[0].ratio.value == pytest.approx(0.9, rel=0.02)
 
 
@@ -186,7 +194,7 @@ def test_clocks_of_hosts_that_differ_shift_a_change_by_no_more_than_they_differ(
         write_run(tmp_path, FIRST + timedelta(days=night) + skew, value * (0.93 if update else 1), **changes)
     (history,) = histories_of(tmp_path)
     (change,) = history.changes
-    assert names(history) == {"driver": ("550.54", "560.28")}
+    assert names(history) == {"device_conditions.driver": ("550.54", "560.28")}
     assert abs(change.before - FIRST - timedelta(days=20)) <= timedelta(hours=40)
 
 
@@ -274,9 +282,9 @@ def test_a_few_strays_do_not_hide_a_difference() -> None:
 
 
 def test_measured_texts_and_small_differences() -> None:
-    reasons = list(covariate_changes([{"throttling": "none"}] * 3, [{"throttling": "power"}] * 3))
-    assert [(each.name, each.after) for each in reasons] == [("throttling", "power")]
-    assert list(covariate_changes([{"clock": 1400}], [{"clock": 1401}])) == []
+    reasons = list(covariate_changes([{THROTTLING: "none"}] * 3, [{THROTTLING: "power"}] * 3))
+    assert [(each.name, each.after) for each in reasons] == [(THROTTLING, "power")]
+    assert list(covariate_changes([{f"{AFTER}.clock": 1400}], [{f"{AFTER}.clock": 1401}])) == []
 
 
 def test_the_commands_from_a_baseline_to_a_failed_night(

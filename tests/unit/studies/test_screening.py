@@ -133,7 +133,9 @@ def test_other_facts_of_a_node_are_told_and_take_it_not_out_of_service(tmp_path:
     results = [run(node, speed) for node, speed in fleet(7).items()]
     results[1]["device_conditions_after"]["driver"]["value"] = "1.2.3"
     screening = screened(tmp_path, results)
-    assert [(each.node, each.fact, each.value) for each in screening.oddities] == [("n02", "driver", "1.2.3")]
+    assert [(each.node, each.fact, each.value) for each in screening.oddities] == [
+        ("n02", "device_conditions_after.driver", "1.2.3")
+    ]
     assert screening.named == {}
 
 
