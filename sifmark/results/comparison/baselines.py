@@ -5,12 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Any
 
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.intervals import ratio
 from sifmark.results.comparison.observation import PLATFORM, PRECISION, PRECISION_KIND, SETTING
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 
+MOST_DIFFERING = 3  # settings named of the nearest baseline
 Values = tuple[Any, ...]  # the values of some fields
 
 
@@ -28,7 +30,7 @@ class Candidates:
             equal = groups.get(_values(row, names), [])
             if len(equal) == 1:
                 return equal[0], None
-        return None, f"several baselines, which differ in {', '.join(self.differing)}"
+        return None, f"several baselines, which differ in {', '.join(map(column_of, self.differing))}"
 
 
 def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Query) -> None:
@@ -50,10 +52,14 @@ def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Qu
             row.baseline, row.no_baseline = matching.choose(row)
         else:
             unmatched.append(row)
-            row.no_baseline = "no baseline has the same workload, task, phase and data source"
+            row.no_baseline = (
+                f"no baseline has the same configuration; each differs in more than {MOST_DIFFERING} settings"
+                if baselines
+                else "no baseline has the same workload, task, phase and data source"
+            )
         _set_ratios(row, query.metrics)
     for row, differing in _nearest(unmatched, baselines, names) if baselines else ():
-        nearest = f"the nearest differs in {', '.join(differing)} (--allow FIELD)"
+        nearest = f"the nearest differs in {', '.join(map(column_of, differing))} (--allow FIELD)"
         row.no_baseline = f"no baseline has the same configuration; {nearest}"
 
 
@@ -66,11 +72,11 @@ def _set_ratios(row: RepeatGroup, metrics: Iterable[str]) -> None:
 def _nearest(
     unmatched: Sequence[RepeatGroup], baselines: Sequence[RepeatGroup], names: Sequence[str]
 ) -> Iterator[tuple[RepeatGroup, tuple[str, ...]]]:
-    """Yield each row with the fewest names in which a baseline differs from it.
+    """Yield each row with the fewest names in which a baseline differs from it, MOST_DIFFERING at most.
 
-    This never looks at all pairs: rows may be thousands.
+    This never looks at all pairs: rows may be thousands. Nor at all sets of names, whose number doubles with each.
     """
-    for count in range(1, len(names) + 1):
+    for count in range(1, min(len(names), MOST_DIFFERING) + 1):
         for differing in combinations(names, count):
             if not unmatched:
                 return

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.results.catalogue import fields
+from sifmark.results.catalogue import column_of, fields
 from sifmark.results.comparison.observation import NETWORK, ComparisonGroup, Observation
 
 NUMERICS = "numerics.state"
@@ -32,7 +32,9 @@ class Excluded:
     def reason(self) -> str:
         """Why, in words: `status.state out_of_memory: a run that did not complete ...`."""
         values = self.result.fields
-        return "; ".join(f"{name} {format_value(values[name])}: {EXCLUSIONS[name].why}" for name in self.fields)
+        return "; ".join(
+            f"{column_of(name)} {format_value(values[name])}: {EXCLUSIONS[name].why}" for name in self.fields
+        )
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class Incompatibility:
     def difference(self) -> str:
         """What differs, and why that counts: `power.scope differs (board: 3, package: 2): ...`."""
         counts = ", ".join(f"{value}: {count}" for value, count in self.counts.items())
-        return f"{self.field} differs ({counts}): {self.why}"
+        return f"{column_of(self.field)} differs ({counts}): {self.why}"
 
     @property
     def example(self) -> str:

@@ -66,7 +66,7 @@ def incompatibility_text(incompatibility: Incompatibility) -> str:
     """Return an incompatibility in one line."""
     counts = ", ".join(f"{value}: {count}" for value, count in incompatibility.counts.items())
     examples = ", ".join(f"{file} ({value})" for value, file in incompatibility.examples.items())
-    return printable(f"{incompatibility.field} ({counts}): {incompatibility.why}; for example {examples}")
+    return printable(f"{column_of(incompatibility.field)} ({counts}): {incompatibility.why}; for example {examples}")
 
 
 def exclusion_text(excluded: Excluded) -> str:
