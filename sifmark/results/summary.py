@@ -3,12 +3,13 @@
 from collections.abc import Iterable, Iterator
 from typing import Any, TypedDict
 
+from sifmark.results.catalogue import headlines, kind_of, metric_of, spelled
 from sifmark.results.numbers import format_interval, format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
 FOR_P99 = 100  # timed steps, so that at least one is slower
-_LABEL = 26  # columns of a label
+_LABEL = 29  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
 _SHOWN = {
     "throughput",
@@ -152,9 +153,13 @@ def _slowest_step(document: Document) -> str:
 
 
 def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
-    for name, metric in document["metrics"].items():
-        if name not in _SHOWN and metric["value"] is not None:
-            yield name.replace("_", " "), format_quantity(metric["value"], metric["unit"])
+    """Yield the other metrics by their labels, those first that matter most of such a run."""
+    measured = document["metrics"]
+    for name in dict.fromkeys((*headlines(kind_of(document)), *measured)):
+        metric, known = measured.get(name), metric_of(name)
+        if metric and name not in _SHOWN and metric["value"] is not None:
+            unit = spelled(name, metric["unit"])
+            yield known.label if known else name, format_quantity(metric["value"], unit)
 
 
 def _origin(document: Document) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from sifmark.report.marks import MARKS, Mark
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.catalogue import column_of
+from sifmark.results.catalogue import column_of, metric_of
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
@@ -141,9 +141,9 @@ def _notes(point: Point) -> Iterator[str]:
 
 
 def metric_title(name: str) -> str:
-    """Return the name of a metric in words: `latency p99`, `epoch 2, throughput`."""
-    words = name.replace("phases.", "phase ").replace("epochs.", "epoch ").replace(".", ", ")
-    return words.replace("_", " ")
+    """Return the label of a metric, or its name if it is none of ours."""
+    metric = metric_of(name)
+    return metric.label if metric else name
 
 
 def mean_text(mean: Mean, scale: Scale | None = None) -> str:
