@@ -1,10 +1,33 @@
-"""The commands for `inv`. `sifmark COMMAND` is the same, also without a clone."""
+"""`inv COMMAND ...` in a clone is `sifmark COMMAND ...`, for example `inv build cpu --dry-run`; `inv --list` lists all.
+
+Invoke's parser has no lists of names, no help after a command and no suggestions. So the words of a command line never
+reach it: our own parser gets them when `inv` loads this file.
+"""
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 # invoke turns bytecode off, lest it lie beside this file: each command would compile again all that it imports.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-from sifmark.commands.invoke_tasks import namespace as make_namespace
+from sifmark.commands.command_line import main
+from sifmark.commands.framework import COMMANDS
 
-namespace = make_namespace()
+
+def hand_over(words: Sequence[str]) -> int:
+    """Carry out a command line of `inv` and return the exit code. Options of invoke before the command are left out."""
+    if "--complete" in words:
+        sys.stdout.write("".join(f"{name}\n" for name in COMMANDS))
+        return 0
+    if words[:1] in (["-h"], ["--help"]):
+        return main(["help", *words[1:]])
+    known = {name.partition(".")[0] for name in COMMANDS}
+    first = next((at for at, word in enumerate(words) if word.partition(".")[0] in known), None)
+    if first is None and words and not words[0].startswith("-"):
+        first = 0
+    return main(["--help"] if first is None else words[first:])
+
+
+if "inv" in Path(sys.argv[0]).name or Path(sys.argv[0]).parent.name == "invoke":
+    sys.exit(hand_over(sys.argv[1:]))

@@ -1,1 +1,0 @@
-"""Commands for developers of sifmark: check, golden."""
