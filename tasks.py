@@ -22,11 +22,9 @@ def hand_over(words: Sequence[str]) -> int:
         return 0
     if words[:1] in (["-h"], ["--help"]):
         return main(["help", *words[1:]])
-    known = {name.partition(".")[0] for name in COMMANDS}
-    first = next((at for at, word in enumerate(words) if word.partition(".")[0] in known), None)
-    if first is None and words and not words[0].startswith("-"):
-        first = 0
-    return main(["--help"] if first is None else words[first:])
+    groups = {name.partition(".")[0] for name in COMMANDS}
+    starts = (at for at, word in enumerate(words) if word.partition(".")[0] in groups or (not at and word[0] != "-"))
+    return main(words[next(starts, len(words)) :])
 
 
 if "inv" in Path(sys.argv[0]).name or Path(sys.argv[0]).parent.name == "invoke":

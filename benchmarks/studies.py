@@ -13,7 +13,7 @@ from typing import Any
 
 from pairs import Times, measure, parser, positive, report, spend
 
-from sifmark.commands.command_table import COMMANDS
+from sifmark.commands.framework import COMMANDS
 from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import load_settings

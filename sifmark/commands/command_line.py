@@ -152,8 +152,8 @@ def _usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError:
 def _nearest_command(name: str) -> str:
     from difflib import get_close_matches  # here: only a mistyped name needs it
 
-    full = {name: name for name in COMMANDS}
-    full |= {short: name for name in COMMANDS if (short := name.partition(".")[2])}
+    full = {short: name for name in reversed(COMMANDS) if (short := name.partition(".")[2])}
+    full |= {name: name for name in COMMANDS}
     nearest = dict.fromkeys(full[each] for each in get_close_matches(name, full, n=3))
     return f"did you mean {' or '.join(nearest)}?" if nearest else f"{PROGRAM} --help lists all commands"
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -13,7 +13,7 @@ from sifmark.core.settings import join_paths, load_settings
 
 PROGRAM = "sifmark"
 HELP = {"help_option_names": ["-h", "--help"]}
-Body = Callable[..., None]
+Body = TypeVar("Body", bound=Callable[..., None])
 Paths = Sequence[str]
 
 

@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 from unit.layering import imports
 from unit.test_architecture import files
 
-from sifmark.commands.data.prepare import PrepareOptions, prepare_data
-from sifmark.commands.report.packages import PACKAGES as REPORT_PACKAGES
+from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.commands.reports import PACKAGES as REPORT_PACKAGES
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets.formats import EXTRA_PACKAGES

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sifmark.commands.command_line import main
-from sifmark.commands.command_table import COMMANDS
+from sifmark.commands.framework import COMMANDS
 from sifmark.core import paths
 from sifmark.core.errors import locate_scripts
 
@@ -49,7 +49,7 @@ def test_every_command_in_a_text_exists_with_its_options() -> None:
             if (command := COMMANDS.get(name)) is None:
                 assert "." not in name or name.split(".")[0] not in {group.split(".")[0] for group in COMMANDS}, text
                 continue
-            flags = {parameter.flag for parameter in command.parameters} | GENERAL
+            flags = {word.removeprefix("--") for parameter in command.params for word in parameter.opts} | GENERAL
             options = {word.removeprefix("--") for word in words if word.startswith("--") and word != "--"}
             assert options <= flags, f"{file}: {text}"
             checked += 1

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from unit.report import samples
 
+from sifmark.commands import reports as packages
 from sifmark.commands.command_line import main
-from sifmark.commands.report import packages
 from sifmark.core.errors import UsageError
 from sifmark.report import report
 from sifmark.report.content import sections

@@ -12,7 +12,7 @@ import pytest
 from unit.studies.test_published_comparison import repeats, written
 
 from sifmark.commands.command_line import main
-from sifmark.commands.report.report import ReportOptions, write_report
+from sifmark.commands.reports import ReportOptions, write_report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
 from sifmark.dev.published_page import STUDIES, published_pictures, repeated_tables

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from jsonschema import ValidationError
 
 from sifmark.commands.answers import TABLE
-from sifmark.commands.results.show import show_results
-from sifmark.commands.results.validate import validate_results
+from sifmark.commands.results import show_results, validate_results
 from sifmark.core import paths
 from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
