@@ -148,6 +148,6 @@ HOST = (
     _fault(
         *("a cell of CSV may be a formula", "spreadsheet_text", "shown.startswith(_FORMULA)", "False"),
         *("tests/unit/results/test_compare.py",),
-        side="/core",
+        side="/results",
     ),
 )

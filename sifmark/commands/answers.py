@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import markdown_lines, output, output_table, status
+from sifmark.core.console import markdown_lines
+from sifmark.core.terminal import output, output_table, status
 
 TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
 MOST_LISTED = 20  # lines of one kind, such as results that are left out for the same reason
@@ -32,7 +33,7 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
     if form == JSON:
         output(json.dumps(document, indent=2, allow_nan=False))
     elif form == CSV:
-        from sifmark.core.spreadsheet import csv_text
+        from sifmark.core.spreadsheets import csv_text
 
         records = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
         output(csv_text(records, table.columns).removesuffix("\n"))

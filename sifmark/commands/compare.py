@@ -18,10 +18,11 @@ from sifmark.commands.framework import (
     signature_flag,
 )
 from sifmark.commands.pipelines import add_summary
-from sifmark.commands.results import require_trusted_keys
-from sifmark.core.console import is_verbose, output, printable, status, warn
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.keys import require_trusted_keys
 from sifmark.core.schemas import read_schema
+from sifmark.core.terminal import is_verbose, output, status, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sifmark.commands.framework import argument, command, flag, option
-from sifmark.core.console import printable, status, step
+from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, missing_extra, unknown_name
 from sifmark.core.files import human_size
+from sifmark.core.terminal import status, step
 
 if TYPE_CHECKING:
     from sifmark.datasets.packer import Packer

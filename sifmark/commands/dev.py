@@ -4,8 +4,8 @@ import os
 
 from sifmark.commands.framework import command
 from sifmark.core import paths
-from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.terminal import output, status
 
 
 @command("dev.check")
@@ -29,10 +29,10 @@ def check() -> None:
 @command("dev.golden")
 def golden() -> None:
     """Write generated texts: golden files and reference pages."""
-    from sifmark.commands.reports import require_packages
     from sifmark.dev.golden import generated_pages, refresh_texts, write_files
     from sifmark.dev.published_page import published_pictures
     from sifmark.recipes.recipe import recipe_names
+    from sifmark.report.packages import require_packages
 
     if not paths.IS_CHECKOUT:
         raise UsageError("generated texts are written in a clone", "run it in a clone", code="checkout-missing")

@@ -5,9 +5,10 @@ import json
 import traceback
 from collections.abc import Callable
 
-from sifmark.core.console import fail, is_verbose, output, output_count, printable, status
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, locate_scripts
 from sifmark.core.signals import unwind_on_signals
+from sifmark.core.terminal import fail, is_verbose, output, output_count, status
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 EXIT_INTERRUPTED = 130  # 128 + SIGINT

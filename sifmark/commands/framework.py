@@ -8,8 +8,8 @@ import click
 
 from sifmark.commands.answers import FORMATS, JSON
 from sifmark.commands.failures import run_body
-from sifmark.core.console import COLORS, configure
 from sifmark.core.settings import join_paths, load_settings
+from sifmark.core.terminal import COLORS, configure
 
 PROGRAM = "sifmark"
 HELP = {"help_option_names": ["-h", "--help"]}

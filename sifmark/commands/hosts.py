@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from sifmark.commands.answers import TABLE, Table, answer
 from sifmark.commands.framework import command, engine_option, format_option, option
 from sifmark.core.checks import Check, Status
-from sifmark.core.console import output, paint
 from sifmark.core.errors import SifmarkError, UsageError, locate_scripts
 from sifmark.core.files import write_json
+from sifmark.core.terminal import output, paint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -23,9 +23,10 @@ from sifmark.commands.framework import (
     tag_option,
     words_argument,
 )
-from sifmark.core.console import output, printable, status
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import human_size, read_bounded, write_text
+from sifmark.core.terminal import output, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,11 +27,12 @@ from sifmark.commands.framework import (
 )
 from sifmark.commands.pipelines import folded, write_junit
 from sifmark.core.checks import Status
-from sifmark.core.console import ask, detail, output, output_table, paint, printable, status
+from sifmark.core.console import printable
 from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.files import free_space, human_size
 from sifmark.core.keys import key_files
+from sifmark.core.terminal import ask, detail, output, output_table, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from sifmark.commands.answers import MARKDOWN, MOST_LISTED, TABLE, Table, answer, report_copies
 from sifmark.commands.compare import PUBLISHED, CompareOptions, full_name
 from sifmark.commands.framework import argument, command, format_option, option
-from sifmark.commands.reports import require_packages
-from sifmark.commands.results import require_trusted_keys
-from sifmark.core.console import align_columns, markdown_lines, markdown_text, output, printable, status, warn
+from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.keys import require_trusted_keys
+from sifmark.core.terminal import output, status, warn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -75,6 +75,7 @@ def show_published(name: str, form: str = TABLE, folder: str = "") -> None:
 def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Path, form: str) -> None:
     """Draw tables as files of a folder, and list them. Charts whose numbers are not printed are named."""
     from sifmark.core.files import atomic_path
+    from sifmark.report.packages import require_packages
 
     require_packages("pictures")
     from sifmark.report.charts.render import paper_files

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from sifmark.commands.answers import JSON, TABLE, Table, answer, answer_record
 from sifmark.commands.framework import argument, bases_option, command, flag, format_option, option
 from sifmark.core import paths
-from sifmark.core.console import output, paint, status
 from sifmark.core.errors import SifmarkError, UnbuildableError, UsageError
 from sifmark.core.files import human_size
+from sifmark.core.terminal import output, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -23,7 +23,8 @@ from sifmark.commands.framework import (
 )
 from sifmark.commands.image import signing_key
 from sifmark.commands.pipelines import folded, write_junit
-from sifmark.core.console import detail, output, paint, printable, status
+from sifmark.core.console import printable
+from sifmark.core.terminal import detail, output, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out, report_copies
-from sifmark.commands.compare import KEPT, PUBLISHED, full_name
+from sifmark.commands.compare import full_name
 from sifmark.commands.framework import (
     argument,
     by_option,
@@ -22,62 +20,20 @@ from sifmark.commands.framework import (
     results_folder_option,
     signature_flag,
 )
-from sifmark.commands.results import require_trusted_keys
-from sifmark.core.console import output, output_table, printable, status, step, warn
-from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
+from sifmark.core.console import printable
 from sifmark.core.files import human_size
+from sifmark.core.terminal import output, output_table, status, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sifmark.core.settings import Settings
+    from sifmark.report.library import ReportOptions
     from sifmark.report.report import Report
     from sifmark.report.results import ReportResults
 
-EXTRA, PACKAGES = "report", {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}  # by module
-PUBLISHED_KIND = PUBLISHED.removesuffix(":")
 anonymous_flag = flag("--anonymous", "Replace hosts, users and paths by labels.")
 anonymous_sites_flag = flag("--anonymous-sites", "Replace names of sites too.")
-
-
-def require_packages(purpose: str) -> None:
-    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs them: `a report`."""
-    if missing := [package for module, package in PACKAGES.items() if find_spec(module) is None]:
-        raise missing_extra(EXTRA, purpose, missing)
-
-
-@dataclass(frozen=True)
-class ReportOptions:
-    """The options of the command line."""
-
-    paths: tuple[str, ...]
-    study: str = ""
-    results: str = "results"
-    against: str = ""
-    by: str = ""
-    baseline: str = ""
-    title: str = ""
-    anonymous: bool = False  # hosts, users and paths
-    anonymous_sites: bool = False  # sites too
-    trusted_keys: tuple[str, ...] | None = None  # if signatures are required
-    output: str = "report"
-    format: str = "table"
-
-    @property
-    def kind(self) -> str:
-        """The kind of reference that --against names; empty for a path."""
-        kind, colon, _ = self.against.partition(":")
-        return kind if colon and kind in (KEPT, PUBLISHED_KIND) else ""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.against.partition(":")[2]
-
-    @property
-    def folder(self) -> Path:
-        """Where the report goes."""
-        return Path(self.output)
 
 
 @command("report", example="report results/ --output report/")
@@ -123,91 +79,36 @@ def report(
 
     With answers in words, what should not be published, and what was left out, and why.
     """
+    from sifmark.report.library import ReportOptions
+
     options = ReportOptions(
-        *(tuple(paths), study, results, against, by, baseline, title),
+        *(tuple(paths), study, results, against, full_name(by) if by else "", baseline, title),
         anonymous=anonymous or anonymous_sites,
         anonymous_sites=anonymous_sites,
         trusted_keys=settings.keys if require_signature else None,
         output=folder,
-        format=form,
     )
-    write_report(options, settings)
+    write_report(options, settings, form)
 
 
-def write_report(options: ReportOptions, settings: Settings) -> None:
+def write_report(options: ReportOptions, settings: Settings, form: str = TABLE) -> None:
     """Write a report and print which files it has. Raises SifmarkError."""
-    require_packages("a report")
-    from sifmark.report.report import make_report
-    from sifmark.report.write import PAGE, folder_of_report
-    from sifmark.report.write import write_report as write
-    from sifmark.studies.load import load_study
+    from sifmark.report import library
+    from sifmark.report.write import PAGE
 
-    folder_of_report(options.folder)
-    require_trusted_keys(options.trusted_keys)
-    with step("read results"):
-        report = make_report(
-            _results(options, settings), load_study(options.study) if options.study else None, options.title
-        )
-    with step(f"write {options.output}") as progress:
-        names = []
-        for name in write(report, options.folder):
-            names.append(name)
-            progress.detail(name)
-    _answer(options, names)
-    _report_left_out(report)
-    _report_no_counterpart(options, report.results)
+    written = library.write(options, settings)
+    _answer(options, written.names, form)
+    _report_left_out(written.report)
+    _report_no_counterpart(options, written.report.results)
     page = options.folder / PAGE
     status(f"open {printable(str(page))} in a browser")
-    _conclude(report.results)
+    written.require_complete()
 
 
-def _results(options: ReportOptions, settings: Settings) -> ReportResults:
-    """Return the results of the report, with what they are put beside."""
-    from sifmark.report.anonymous import anonymiser_of
-    from sifmark.report.load import load_report_results, references_at
-    from sifmark.report.published import with_published
-    from sifmark.results.load import load_all
-    from sifmark.studies.history.baseline import read_baseline
-    from sifmark.studies.load import result_paths
-    from sifmark.studies.published.comparison import compare_with_published
-
-    paths = options.paths or result_paths((), options.study, options.results)
-    _require_kind(options)
-    reference = "" if options.kind else options.against
-    anonymiser = None
-    if options.anonymous:
-        mentioned = load_all((*paths, *([reference] if reference else [])))
-        anonymiser = anonymiser_of(mentioned, options.anonymous_sites)
-    by = full_name(options.by) if options.by else ""
-    results = load_report_results(paths, by, options.baseline, options.trusted_keys, anonymiser)
-    if reference:
-        observations = references_at(reference, results.by, options.trusted_keys, anonymiser)
-        return replace(results, references=observations, reference_name="reference" if anonymiser else reference)
-    if options.kind == KEPT:
-        kept = read_baseline(settings.baselines, options.name).observations((results.by,))
-        return replace(results, references=tuple(kept), reference_name=options.name)
-    if options.kind == PUBLISHED_KIND:
-        return with_published(results, compare_with_published(options.name, paths, (), (), options.trusted_keys))
-    return results
-
-
-def _require_kind(options: ReportOptions) -> None:
-    """Raise UsageError for a value of --against that means nothing here."""
-    if options.kind and not options.name:
-        raise unknown_name("kind of reference", options.against, (f"{KEPT}:NAME", f"{PUBLISHED}NAME", "RESULTS"))
-    if options.against and options.baseline and options.kind != PUBLISHED_KIND:
-        cause = "--against and --baseline both name what systems are divided by"
-        raise UsageError(cause, "ask for one of them", code="invalid-option")
-    if options.kind == KEPT and (options.anonymous or options.trusted_keys is not None):
-        option = "--anonymous" if options.anonymous else "--require-signature"
-        remedy = "put them beside the results of the baseline themselves: --against RESULTS"
-        raise UsageError(f"a kept baseline has no results for {option}", remedy, code="invalid-option")
-
-
-def _answer(options: ReportOptions, names: Sequence[str]) -> None:
+def _answer(options: ReportOptions, names: Sequence[str], form: str) -> None:
     sizes = {str(options.folder / name): (options.folder / name).stat().st_size for name in names}
     document = {"folder": options.output, "files": [{"file": file, "size": size} for file, size in sizes.items()]}
-    answer(options.format, document, Table(("file", "bytes"), list(sizes.items())), lambda: _show(options, names))
+    answer(form, document, Table(("file", "bytes"), list(sizes.items())), lambda: _show(options, names))
 
 
 def _show(options: ReportOptions, names: Sequence[str]) -> None:
@@ -233,19 +134,9 @@ def _report_left_out(report: Report) -> None:
 
 
 def _report_no_counterpart(options: ReportOptions, results: ReportResults) -> None:
-    if options.kind == PUBLISHED_KIND and not (results.published or results.over_published):
+    if options.kind == "published" and not (results.published or results.over_published):
         why = f"sifmark compare RESULTS --against {options.against} says why"
         warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
-
-
-def _conclude(results: ReportResults) -> None:
-    """Raise SifmarkError if documents are not valid, or lack the signature that was required."""
-    if results.invalid:
-        remedy = "repair or remove them, and write the report again: sifmark results.validate lists the problems"
-        raise SifmarkError(f"{len(results.invalid)} documents are not valid", remedy, code="result-invalid")
-    if results.unsigned:
-        cause = f"{len(results.unsigned)} documents are not signed by a trusted key"
-        raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
 
 
 @command("report.site", example="report.site results/ --output public/")
@@ -280,6 +171,8 @@ def site(
     With the history of each configuration, and a page for each device, workload and study. It needs no scripts and no
     network, so any web server will do.
     """
+    from sifmark.report.packages import require_packages
+
     require_packages("a site of reports")
     from sifmark.report.site.folder import folder_of_site, write_site
     from sifmark.report.site.pages import site_pages

@@ -19,9 +19,10 @@ from sifmark.commands.framework import (
     results_argument,
 )
 from sifmark.core.checks import Check, Status
-from sifmark.core.console import is_quiet, output, output_table, paint, printable, status
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.core.keys import key_files
+from sifmark.core.keys import key_files, require_trusted_keys
+from sifmark.core.terminal import is_quiet, output, output_table, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -173,13 +174,6 @@ def verify_files(paths: Iterable[str], settings: Settings, form: str = TABLE) ->
         cause = f"{len(refuted)} of {len(verdicts)} files are not signed by a key that is trusted here"
         raise SifmarkError(cause, "the lines above say why", code="signature-untrusted")
     status(f"{len(verdicts)} signed")
-
-
-def require_trusted_keys(keys: Sequence[str] | None) -> None:
-    """Raise UsageError if signatures are required, of these keys, and none of them could have made one."""
-    if keys is not None and not key_files(keys):
-        remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
-        raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")
 
 
 def _verdict(file: Path, keys: Sequence[str]) -> tuple[str | None, str | None]:

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.core.console import can_draw, output, status, step
 from sifmark.core.permissions import FileState, file_state
 from sifmark.core.process import CommandError, attend
 from sifmark.core.settings import Settings
+from sifmark.core.terminal import can_draw, output, status, step
 from sifmark.engines import Engine
 from sifmark.engines.binds import output_of
 from sifmark.engines.progress import new_pipe, progress_folder

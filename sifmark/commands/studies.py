@@ -22,9 +22,10 @@ from sifmark.commands.framework import (
     results_argument,
     results_folder_option,
 )
-from sifmark.core.console import output, output_table, printable, status, step, warn
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import human_size, write_text
+from sifmark.core.terminal import output, output_table, status, step, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,9 +19,10 @@ from sifmark.commands.framework import (
     results_argument,
     results_folder_option,
 )
-from sifmark.core.console import output, output_table, printable, status, warn
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.files import read_bounded, write_text
+from sifmark.core.terminal import output, output_table, status, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sifmark.commands.answers import Table, answer
-from sifmark.core.console import can_draw, output, output_table, paint, status, step
 from sifmark.core.settings import Settings
+from sifmark.core.terminal import can_draw, output, output_table, paint, status, step
 from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.studies.overview import PlanRow, Remark, remarks_of, rows_of, total
 from sifmark.studies.running.estimates import Estimates

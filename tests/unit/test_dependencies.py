@@ -16,10 +16,10 @@ from unit.layering import imports
 from unit.test_architecture import files
 
 from sifmark.commands.data import PrepareOptions, prepare_data
-from sifmark.commands.reports import PACKAGES as REPORT_PACKAGES
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets.formats import EXTRA_PACKAGES
+from sifmark.report.packages import PACKAGES as REPORT_PACKAGES
 from sifmark.studies.history.export import PACKAGE as EXPORT_PACKAGE
 from sifmark.studies.history.export import export_runs
 

@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from sifmark.core.spreadsheet import csv_text
 from sifmark.report.content.appendix import AppendixEntry
 from sifmark.report.marks import marks_of
 from sifmark.report.report import Report
 from sifmark.report.results import OURS
-from sifmark.results.comparison.exports import Record, comparison_records
+from sifmark.results.comparison.exports import Record, comparison_records, csv_text
 from sifmark.results.comparison.tidy import COLUMNS, ResultPlace, tidy_rows
 from sifmark.studies.folder import study_of
 

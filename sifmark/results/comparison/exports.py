@@ -1,10 +1,12 @@
 """A comparison for programs: CSV and JSON."""
 
+import csv
+import io
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, TextIO
 
-from sifmark.core.spreadsheet import csv_text
+from sifmark.core.console import printable
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import EXCLUSIONS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
@@ -12,11 +14,36 @@ from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 from sifmark.results.comparison.scaling import DEVICES
 
 Record = dict[str, Any]
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # owasp.org/www-community/attacks/CSV_Injection
 
 
 def as_csv(comparison: Comparison) -> str:
     """Return one record per row and metric, with a column for every field."""
     return csv_text(record for _, record in comparison_records(comparison)).rstrip("\n")
+
+
+def csv_text(records: Iterable[Record]) -> str:
+    """Return records as CSV, with a column for every field that any of them has."""
+    kept = list(records)
+    stream = io.StringIO()
+    write_csv(stream, dict.fromkeys(name for record in kept for name in record), kept)
+    return stream.getvalue()
+
+
+def write_csv(stream: TextIO, names: Iterable[str], records: Iterable[Record]) -> None:
+    """Write records below a line of names. No text in it is a formula of a spreadsheet."""
+    writer = csv.DictWriter(stream, list(names), lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow(
+            {name: spreadsheet_text(each) if isinstance(each, str) else each for name, each in record.items()}
+        )
+
+
+def spreadsheet_text(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
+    shown = printable(text)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
 
 
 def as_json(comparison: Comparison) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
 from sifmark.core.files import atomic_path
-from sifmark.core.spreadsheet import write_csv
 from sifmark.results.comparison.collection import run_keys
+from sifmark.results.comparison.exports import write_csv
 from sifmark.results.comparison.tidy import COLUMNS, ResultPlace, tidy_rows
 from sifmark.results.load import SUFFIXES, load_all
 from sifmark.studies.folder import study_of

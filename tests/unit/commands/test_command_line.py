@@ -23,9 +23,9 @@ from sifmark.commands.framework import (
     option,
 )
 from sifmark.core import paths
-from sifmark.core.console import configure, output
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
+from sifmark.core.terminal import configure, output
 
 RESULT = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 

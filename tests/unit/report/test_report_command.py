@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from unit.report import samples
 
-from sifmark.commands import reports as packages
 from sifmark.commands.command_line import main
 from sifmark.core.errors import UsageError
-from sifmark.report import report
+from sifmark.report import packages, report
 from sifmark.report.content import sections
 from sifmark.report.write import PAGE, folder_of_report
 from sifmark.results.load import REPORT_MARKER

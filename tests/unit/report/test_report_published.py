@@ -12,7 +12,7 @@ import pytest
 from unit.studies.test_published_comparison import repeats, written
 
 from sifmark.commands.command_line import main
-from sifmark.commands.reports import ReportOptions, write_report
+from sifmark.commands.reports import write_report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
 from sifmark.dev.published_page import STUDIES, published_pictures, repeated_tables
@@ -20,6 +20,7 @@ from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.of_section import throughput_by_batch
 from sifmark.report.charts.overall import ours_over_published
 from sifmark.report.charts.render import LONGEST_TEXT, page_svg
+from sifmark.report.library import ReportOptions
 from sifmark.report.load import load_report_results
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.outputs.printed import draw_table, printed_charts

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from sifmark.commands.compare import CompareOptions, GateError, compare
 from sifmark.core import paths
-from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
+from sifmark.core.terminal import configure
 from sifmark.results.comparison.collection import run_keys
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import FIELDS
