@@ -6,7 +6,9 @@ reach it: our own parser gets them when `inv` loads this file.
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+
+from invoke.parser import Parser
+from invoke.program import Program
 
 # invoke turns bytecode off, lest it lie beside this file: each command would compile again all that it imports.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
@@ -16,16 +18,16 @@ from sifmark.commands.framework import COMMANDS
 
 
 def hand_over(words: Sequence[str]) -> int:
-    """Carry out a command line of `inv` and return the exit code. Options of invoke before the command are left out."""
-    if "--complete" in words:
+    """Carry out the command line that follows invoke's own options, and return the exit code."""
+    parsed = Parser(initial=Program().initial_context, ignore_unknown=True).parse_argv(list(words))
+    options, rest = parsed[0].args, parsed.unparsed
+    if options.complete.value:
         sys.stdout.write("".join(f"{name}\n" for name in COMMANDS))
         return 0
-    if words[:1] in (["-h"], ["--help"]):
-        return main(["help", *words[1:]])
-    groups = {name.partition(".")[0] for name in COMMANDS}
-    starts = (at for at, word in enumerate(words) if word.partition(".")[0] in groups or (not at and word[0] != "-"))
-    return main(words[next(starts, len(words)) :])
+    if isinstance(options.help.value, str):
+        return main(["help", options.help.value])
+    return main(words[words.index(rest[0]) :] if rest else [])
 
 
-if "inv" in Path(sys.argv[0]).name or Path(sys.argv[0]).parent.name == "invoke":
+if sys.argv[0].endswith(("/inv", "/invoke", "/invoke/__main__.py")):
     sys.exit(hand_over(sys.argv[1:]))

@@ -40,6 +40,7 @@ GROUPS: dict[str, list[Command]] = {
     title: [command for part in parts for name, command in COMMANDS.items() if f"{name}.".startswith(f"{part}.")]
     for title, parts in _TITLES.items()
 }
+_NAMES = [str(command.name) for commands in GROUPS.values() for command in commands]
 _FOOTER = f"Help for one command: {PROGRAM} COMMAND --help.  Documentation: docs/"
 
 
@@ -61,7 +62,7 @@ class _Commands(click.Group):
     prefix = ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
-        return [name.removeprefix(self.prefix) for name in COMMANDS if name.startswith(self.prefix)]
+        return [name.removeprefix(self.prefix) for name in _NAMES if name.startswith(self.prefix)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         return COMMANDS.get(f"{self.prefix}{cmd_name}")
@@ -152,8 +153,8 @@ def _usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError:
 def _nearest_command(name: str) -> str:
     from difflib import get_close_matches  # here: only a mistyped name needs it
 
-    full = {short: name for name in reversed(COMMANDS) if (short := name.partition(".")[2])}
-    full |= {name: name for name in COMMANDS}
+    full = {short: name for name in reversed(_NAMES) if (short := name.partition(".")[2])}
+    full |= {name: name for name in _NAMES}
     nearest = dict.fromkeys(full[each] for each in get_close_matches(name, full, n=3))
     return f"did you mean {' or '.join(nearest)}?" if nearest else f"{PROGRAM} --help lists all commands"
 

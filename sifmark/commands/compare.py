@@ -8,7 +8,17 @@ from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sifmark.commands.answers import CSV, JSON, MARKDOWN, list_left_out, report_copies
+from sifmark.commands.answers import (
+    CSV,
+    JSON,
+    MARKDOWN,
+    MOST_LISTED,
+    TABLE,
+    Table,
+    answer,
+    list_left_out,
+    report_copies,
+)
 from sifmark.commands.framework import (
     command,
     format_option,
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     from sifmark.results.comparison.gate import Gate, GateVerdict
     from sifmark.results.comparison.observation import Observation
     from sifmark.results.comparison.query import Query
+    from sifmark.studies.published.comparison import PublishedComparison
 
 EVERY_METRIC = "all"
 KEPT = "baseline"  # the kind of `--against baseline:NAME`
@@ -41,6 +52,12 @@ _UNDECIDED_REMEDY = (
 )
 _INCOMPARABLE_REMEDY = (
     "select comparable results, repair invalid ones (sifmark results.validate), or override with --allow FIELD"
+)
+
+
+_PUBLISHED_REMEDY = (
+    "the notes above say what differs: measure with the settings of the study (sifmark published.show {0}), or add "
+    "--allow FIELD"
 )
 
 
@@ -172,8 +189,6 @@ def compare_command(
         baselines=settings.baselines,
     )
     if against.startswith(PUBLISHED):
-        from sifmark.commands.published import compare_published
-
         compare_published(options)
     else:
         compare(options)
@@ -322,3 +337,81 @@ def _option(gate: Gate) -> str:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def compare_published(options: CompareOptions) -> None:
+    """Print published figures beside results. Raises SifmarkError if nothing could be compared."""
+    from sifmark.studies.published.comparison import compare_with_published
+
+    require_trusted_keys(options.trusted_keys)
+    name = options.reference.removeprefix(PUBLISHED)
+    _require_published_options(options)
+    comparison = compare_with_published(
+        name, options.paths, map(full_name, options.allow), options.metric_names, options.trusted_keys
+    )
+    _answer_published(comparison, options.format)
+    _report_left_out_published(comparison)
+    _conclude_published(comparison, name)
+
+
+def _require_published_options(options: CompareOptions) -> None:
+    """Raise UsageError for options that mean nothing here."""
+    unused = {
+        "--baseline": options.baseline,
+        "--by": options.by,
+        "--fail-below": options.fail_below,
+        "--fail-above": options.fail_above,
+    }
+    if given := [option for option, value in unused.items() if value]:
+        cause = f"{given[0]} has no meaning with published figures, which were measured on other machines"
+        raise UsageError(cause, "leave it out, or compare with --baseline", code="invalid-option")
+
+
+def _answer_published(comparison: PublishedComparison, form: str) -> None:
+    from sifmark.studies.published.reports import COLUMNS, CSV_COLUMNS, as_record, csv_row, notes, table_rows
+
+    rows = table_rows(comparison)
+    table = (
+        Table(COLUMNS, rows) if form in (TABLE, MARKDOWN) else Table(CSV_COLUMNS, list(map(csv_row, comparison.rows)))
+    )
+    if rows or form not in (TABLE, MARKDOWN):
+        answer(form, as_record(comparison), table)
+    lines = [printable(line) for line in notes(comparison)]
+    if form == TABLE and rows:
+        output("\n".join(["", *lines[:MOST_LISTED], *_more_lines(lines)]))
+    else:
+        _list_lines(lines)
+
+
+def _report_left_out_published(comparison: PublishedComparison) -> None:
+    from sifmark.results.comparison.tables import exclusion_text
+
+    results = comparison.results
+    report_copies(results.duplicates)
+    left_out = [*results.invalid, *results.unsigned, *map(exclusion_text, results.excluded)]
+    if left_out:
+        _list_lines([f"excluded: {line}" for line in left_out])
+        warn(f"{len(left_out)} results are excluded")
+
+
+def _list_lines(lines: Sequence[str]) -> None:
+    for line in [*lines[:MOST_LISTED], *_more_lines(lines)]:
+        status(line)
+
+
+def _more_lines(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - MOST_LISTED
+    return [f"and {more} notes more: --format json has them all"] if more > 0 else []
+
+
+def _conclude_published(comparison: PublishedComparison, name: str) -> None:
+    results = comparison.results
+    if results.invalid:
+        remedy = "repair or remove them: sifmark results.validate lists the problems"
+        raise SifmarkError(f"{len(results.invalid)} documents are not valid", remedy, code="result-invalid")
+    if results.unsigned:
+        cause = f"{len(results.unsigned)} documents are not signed by a trusted key"
+        raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
+    if not comparison.rows:
+        cause = f"no result is the counterpart of a figure of {name}"
+        raise SifmarkError(cause, _PUBLISHED_REMEDY.format(name), code="results-incomparable")

@@ -46,7 +46,7 @@ _DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
 @bases_option
 def render(name: str, settings: Settings, kind: str = "def") -> None:
     """Print a definition file or a Dockerfile."""
-    from sifmark.build.image import render as build_file
+    from sifmark.builds.image import render as build_file
 
     sys.stdout.write(build_file(name, kind, settings))
 
@@ -106,7 +106,7 @@ def signing_key(key: str, pgp: str) -> SigningKey:
 @engine_option
 def reproduce(name: str, settings: Settings, form: str = TABLE) -> None:
     """Rebuild an image from scratch and check that it is identical."""
-    from sifmark.build.reproduce import REPRODUCTION_REMEDY, reproduce_image
+    from sifmark.builds.reproduce import REPRODUCTION_REMEDY, reproduce_image
     from sifmark.engines import open_engine
     from sifmark.recipes.names import find_recipe
 
@@ -131,7 +131,7 @@ def reproduce(name: str, settings: Settings, form: str = TABLE) -> None:
 @format_option
 def to_sif(name: str, settings: Settings, force: bool = False, form: str = TABLE) -> None:
     """Convert a Docker image that was built here to a SIF."""
-    from sifmark.build.conversion import convert_to_sif
+    from sifmark.builds.conversion import convert_to_sif
     from sifmark.recipes.names import find_recipe
 
     recipe = find_recipe(name)

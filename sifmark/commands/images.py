@@ -37,8 +37,8 @@ from sifmark.core.terminal import ask, detail, output, output_table, paint, stat
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from sifmark.build.batch import BuildOutcome, PlannedBuild
-    from sifmark.build.listing import Row
+    from sifmark.builds.batch import BuildOutcome, PlannedBuild
+    from sifmark.builds.listing import Row
     from sifmark.core.settings import Settings
     from sifmark.engines import Engine
     from sifmark.trust.stages import Stage, StageResult
@@ -81,7 +81,7 @@ def show_list(what: str, settings: Settings, form: str = TABLE, device: str = ""
 
 def _show_matrix(settings: Settings) -> None:
     """Print a job for each recipe that can be built here, as pipelines read them: variables by name."""
-    from sifmark.build.listing import buildable, recipe_rows
+    from sifmark.builds.listing import buildable, recipe_rows
 
     jobs = [
         {"RECIPE": recipe["name"], "REDISTRIBUTABLE": str(recipe["redistributable"]).lower()}
@@ -92,7 +92,7 @@ def _show_matrix(settings: Settings) -> None:
 
 
 def _show_recipes(engine: Engine, settings: Settings, form: str) -> None:
-    from sifmark.build.listing import recipe_rows, recipe_state
+    from sifmark.builds.listing import recipe_rows, recipe_state
     from sifmark.recipes.names import workloads_of
     from sifmark.recipes.recipe import recipe_names
 
@@ -111,7 +111,7 @@ def _recipe_cells(recipe: Row, state: Row) -> list[Any]:
 
 
 def _everything(engine: Engine, settings: Settings) -> dict[str, list[Row]]:
-    from sifmark.build.listing import buildable, image_rows, recipe_rows, workload_rows
+    from sifmark.builds.listing import buildable, image_rows, recipe_rows, workload_rows
     from sifmark.recipes.names import images
 
     recipes = [{**recipe, **buildable(recipe["name"], settings)} for recipe in recipe_rows()]
@@ -119,7 +119,7 @@ def _everything(engine: Engine, settings: Settings) -> dict[str, list[Row]]:
 
 
 def _show_workloads(form: str) -> None:
-    from sifmark.build.listing import workload_rows
+    from sifmark.builds.listing import workload_rows
     from sifmark.results.numbers import format_scaled
 
     rows = workload_rows()
@@ -131,7 +131,7 @@ def _show_workloads(form: str) -> None:
 
 
 def _show_bounds(device: str, form: str) -> None:
-    from sifmark.build.listing import devices_with_bounds, with_bounds, workload_rows
+    from sifmark.builds.listing import devices_with_bounds, with_bounds, workload_rows
 
     rows = with_bounds(workload_rows(), devices_with_bounds(device))
     cells = [[row["name"], *_bound_cells(bound)] for row in rows for bound in row["bounds"]]
@@ -162,7 +162,7 @@ def _operations(row: Row) -> str:
 
 
 def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) -> None:
-    from sifmark.build.listing import image_rows
+    from sifmark.builds.listing import image_rows
     from sifmark.recipes.names import find_images
 
     rows = image_rows(find_images(pattern), engine, settings)
@@ -201,8 +201,8 @@ def build(
     form: str = TABLE,
 ) -> None:
     """Build images that are missing or out of date."""
-    from sifmark.build import library
-    from sifmark.build.batch import BuildOptions
+    from sifmark.builds import library
+    from sifmark.builds.batch import BuildOptions
     from sifmark.engines import open_engine
 
     options = BuildOptions(bases, compression, force)
@@ -249,7 +249,7 @@ def _plan_table(builds: Sequence[PlannedBuild]) -> Table:
 
 
 def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
-    from sifmark.build.batch import Action
+    from sifmark.builds.batch import Action
 
     counts = Counter(build.action for build in builds)
     words = {Action.BROKEN: "broken", Action.REFUSE: "skipped"}
@@ -463,7 +463,7 @@ def clean(
     settings: Settings, cache: bool = False, dry_run: bool = False, confirmed: bool = False, form: str = TABLE
 ) -> None:
     """Remove built images, logs and build folders; results stay."""
-    from sifmark.build.clean import find_products, remove_products, remove_stages
+    from sifmark.builds.clean import find_products, remove_products, remove_stages
     from sifmark.engines import open_engine
 
     engine = open_engine(settings)

@@ -5,24 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sifmark.commands.answers import MARKDOWN, MOST_LISTED, TABLE, Table, answer, report_copies
-from sifmark.commands.compare import PUBLISHED, CompareOptions, full_name
+from sifmark.commands.answers import MARKDOWN, TABLE, Table, answer
 from sifmark.commands.framework import argument, command, format_option, option
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
-from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.keys import require_trusted_keys
-from sifmark.core.terminal import output, status, warn
+from sifmark.core.terminal import output, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
-    from sifmark.studies.published.comparison import PublishedComparison
     from sifmark.studies.published.figures import PublishedStudy, PublishedTable
-
-_REMEDY = (
-    "the notes above say what differs: measure with the settings of the study (sifmark published.show {0}), or add "
-    "--allow FIELD"
-)
 
 
 @command("published.list", example="published.list")
@@ -130,81 +121,3 @@ def _notes(table: PublishedTable) -> list[str]:
     reasons = [f"not comparable: {figure.not_comparable}" for figure in figures if figure.not_comparable]
     missing = [table.no_numbers] if table.no_numbers else []
     return list(dict.fromkeys([*missing, *table.traps, *(trap for each in figures for trap in each.traps), *reasons]))
-
-
-def compare_published(options: CompareOptions) -> None:
-    """Print published figures beside results. Raises SifmarkError if nothing could be compared."""
-    from sifmark.studies.published.comparison import compare_with_published
-
-    require_trusted_keys(options.trusted_keys)
-    name = options.reference.removeprefix(PUBLISHED)
-    _require_meaning(options)
-    comparison = compare_with_published(
-        name, options.paths, map(full_name, options.allow), options.metric_names, options.trusted_keys
-    )
-    _answer_comparison(comparison, options.format)
-    _report_left_out(comparison)
-    _conclude(comparison, name)
-
-
-def _require_meaning(options: CompareOptions) -> None:
-    """Raise UsageError for options that mean nothing here."""
-    unused = {
-        "--baseline": options.baseline,
-        "--by": options.by,
-        "--fail-below": options.fail_below,
-        "--fail-above": options.fail_above,
-    }
-    if given := [option for option, value in unused.items() if value]:
-        cause = f"{given[0]} has no meaning with published figures, which were measured on other machines"
-        raise UsageError(cause, "leave it out, or compare with --baseline", code="invalid-option")
-
-
-def _answer_comparison(comparison: PublishedComparison, form: str) -> None:
-    from sifmark.studies.published.reports import COLUMNS, CSV_COLUMNS, as_record, csv_row, notes, table_rows
-
-    rows = table_rows(comparison)
-    table = (
-        Table(COLUMNS, rows) if form in (TABLE, MARKDOWN) else Table(CSV_COLUMNS, list(map(csv_row, comparison.rows)))
-    )
-    if rows or form not in (TABLE, MARKDOWN):
-        answer(form, as_record(comparison), table)
-    lines = [printable(line) for line in notes(comparison)]
-    if form == TABLE and rows:
-        output("\n".join(["", *lines[:MOST_LISTED], *_rest(lines)]))
-    else:
-        _list(lines)
-
-
-def _report_left_out(comparison: PublishedComparison) -> None:
-    from sifmark.results.comparison.tables import exclusion_text
-
-    results = comparison.results
-    report_copies(results.duplicates)
-    left_out = [*results.invalid, *results.unsigned, *map(exclusion_text, results.excluded)]
-    if left_out:
-        _list([f"excluded: {line}" for line in left_out])
-        warn(f"{len(left_out)} results are excluded")
-
-
-def _list(lines: Sequence[str]) -> None:
-    for line in [*lines[:MOST_LISTED], *_rest(lines)]:
-        status(line)
-
-
-def _rest(lines: Sequence[str]) -> list[str]:
-    more = len(lines) - MOST_LISTED
-    return [f"and {more} notes more: --format json has them all"] if more > 0 else []
-
-
-def _conclude(comparison: PublishedComparison, name: str) -> None:
-    results = comparison.results
-    if results.invalid:
-        remedy = "repair or remove them: sifmark results.validate lists the problems"
-        raise SifmarkError(f"{len(results.invalid)} documents are not valid", remedy, code="result-invalid")
-    if results.unsigned:
-        cause = f"{len(results.unsigned)} documents are not signed by a trusted key"
-        raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
-    if not comparison.rows:
-        cause = f"no result is the counterpart of a figure of {name}"
-        raise SifmarkError(cause, _REMEDY.format(name), code="results-incomparable")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from sifmark.build.batch import BuildOptions, build_one
+from sifmark.builds.batch import BuildOptions, build_one
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size, write_json, write_text

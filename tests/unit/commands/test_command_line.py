@@ -147,7 +147,7 @@ def test_inv_lists_and_completes_the_commands(tmp_path: Path) -> None:
         ("bild", 2, "unknown-name", "remedy: did you mean build?"),
         ("pull cpu", 2, "unknown-name", "did you mean registry.pull?"),
         ("registry.pull", 2, "argument-missing", "for example: sifmark registry.pull cpu"),
-        ("registry pul cpu", 2, "unknown-name", "did you mean registry.pull?"),
+        ("registry pul cpu", 2, "unknown-name", "did you mean registry.pull"),
         ("study.init --systems a:cpu", 2, "argument-missing", "--workloads is missing"),
         ("registry.pul cpu", 2, "unknown-name", "did you mean registry.pull"),
         ("showw", 2, "unknown-name", "did you mean results.show?"),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from unit.fakes import write_image
 
-from sifmark.build import ledger
-from sifmark.build.records import read_record, record_path, write_build_record
+from sifmark.builds import ledger
+from sifmark.builds.records import read_record, record_path, write_build_record
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine
@@ -96,7 +96,7 @@ def test_an_image_of_another_recipe_is_not_pushed(engine: Apptainer, tmp_path: P
     ("label", "value", "code"),
     [
         ("org.sifmark.identity", "sha256:0", "not-as-announced"),
-        ("org.sifmark.build-key", "other", "not-as-announced"),
+        ("org.sifmark.builds-key", "other", "not-as-announced"),
     ],
 )
 def test_what_is_not_as_announced_is_refused(

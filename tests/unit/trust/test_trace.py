@@ -12,8 +12,8 @@ from unit.fakes import FakeEngine, FakeInspection, labels_of, sha256
 from unit.keys import make_key
 
 from sifmark.attestations.sbom import CYCLONEDX
-from sifmark.build import ledger
-from sifmark.build.records import record_path
+from sifmark.builds import ledger
+from sifmark.builds.records import record_path
 from sifmark.commands.results import STATES, link_document, trace_results
 from sifmark.core import git
 from sifmark.core.checks import Check, Status

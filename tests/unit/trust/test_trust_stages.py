@@ -11,8 +11,8 @@ import pytest
 from documents import TRAINING, from_image
 from unit.fakes import FakeEngine, sha256
 
-from sifmark.build import ledger
-from sifmark.build.records import record_path
+from sifmark.builds import ledger
+from sifmark.builds.records import record_path
 from sifmark.commands.images import select_stages, stage_document, verify_images
 from sifmark.core import paths
 from sifmark.core.checks import Status

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sifmark.build.image import is_current
-from sifmark.build.records import lock_path
+from sifmark.builds.image import is_current
+from sifmark.builds.records import lock_path
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import scratch_dir

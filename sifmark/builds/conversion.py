@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark.attestations import sbom
-from sifmark.build import ledger
-from sifmark.build.image import is_current
-from sifmark.build.records import lock_path, log_file, read_record, write_build_record
+from sifmark.builds import ledger
+from sifmark.builds.image import is_current
+from sifmark.builds.records import lock_path, log_file, read_record, write_build_record
 from sifmark.core.console import Step, step
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import atomic_path

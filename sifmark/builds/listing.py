@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sifmark.build.image import BuildState, state
+from sifmark.builds.image import BuildState, state
 from sifmark.core.errors import SifmarkError, UnbuildableError, unknown_name
 from sifmark.core.paths import import_shared
 from sifmark.core.settings import Settings

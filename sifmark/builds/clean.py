@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from sifmark.build.image import context_folder
-from sifmark.build.records import lock_path, log_files, read_record, record_path
+from sifmark.builds.image import context_folder
+from sifmark.builds.records import lock_path, log_files, read_record, record_path
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size, remove_stale_drafts
 from sifmark.core.locks import exclusive_lock

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from sifmark.build.records import lock_path, log_file, write_build_record
-from sifmark.build.space import require_space
+from sifmark.builds.records import lock_path, log_file, write_build_record
+from sifmark.builds.space import require_space
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size

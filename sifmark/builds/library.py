@@ -1,10 +1,10 @@
-"""Build images by their names: what `sifmark.build` and the command `build` call."""
+"""Build images by their names: what `sifmark.builds` and the command `build` call."""
 
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sifmark.build.batch import (
+from sifmark.builds.batch import (
     Action,
     BuildOptions,
     BuildOutcome,
@@ -17,7 +17,7 @@ from sifmark.build.batch import (
     plan_build,
     run_builds,
 )
-from sifmark.build.space import require_space
+from sifmark.builds.space import require_space
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings, load_settings, with_options
 from sifmark.engines import Engine, open_engine

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sifmark.build.image import BuildReport, build_recipe, is_current
-from sifmark.build.records import read_record
+from sifmark.builds.image import BuildReport, build_recipe, is_current
+from sifmark.builds.records import read_record
 from sifmark.core.console import status
 from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UnbuildableError

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import __version__
-from sifmark.build import ledger
+from sifmark.builds import ledger
 from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings
