@@ -1,4 +1,4 @@
-"""Build images by their names: what `sifmark.builds` and the command `build` call."""
+"""Build images by their names: what `sifmark.build` and the command `build` call."""
 
 import time
 from collections.abc import Iterable, Sequence

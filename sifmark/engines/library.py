@@ -17,7 +17,7 @@ from sifmark.results.load import result_files
 
 
 class HasPath(Protocol):
-    """An image as `sifmark.builds` returns it."""
+    """An image as `sifmark.build` returns it."""
 
     @property
     def path(self) -> str:

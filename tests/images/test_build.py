@@ -92,7 +92,7 @@ def test_changed_code_makes_an_image_stale(clone: Site) -> None:
     assert states(clone)[RECIPE] == {"stale"}
     assert "built in" in clone.build().stdout
     done = call(["apptainer", "--quiet", "inspect", clone.dist / f"{RECIPE}.sif"])
-    assert read_sif(clone.dist / f"{RECIPE}.sif").labels()["org.sifmark.builds-key"] in done.stdout
+    assert read_sif(clone.dist / f"{RECIPE}.sif").labels()["org.sifmark.build-key"] in done.stdout
 
 
 @pytest.mark.full  # the gate has it without an image: layers/test_wheels.py; for real: test_catalogue.py

@@ -96,7 +96,7 @@ def test_an_image_of_another_recipe_is_not_pushed(engine: Apptainer, tmp_path: P
     ("label", "value", "code"),
     [
         ("org.sifmark.identity", "sha256:0", "not-as-announced"),
-        ("org.sifmark.builds-key", "other", "not-as-announced"),
+        ("org.sifmark.build-key", "other", "not-as-announced"),
     ],
 )
 def test_what_is_not_as_announced_is_refused(

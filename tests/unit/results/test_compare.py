@@ -1063,7 +1063,6 @@ def test_numbers_beyond_measure_are_missing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "xml"}, "no format 'xml'"),
         ({"allow": ["stand_in"]}, "no field 'stand_in'"),
         ({"baseline": "accelerator.name"}, "is neither FIELD=VALUE nor a path with results"),
         ({"baseline": "site="}, "is neither FIELD=VALUE nor a path with results"),
