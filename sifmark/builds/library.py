@@ -28,6 +28,7 @@ class Image:
     """An image that was built here, or was up to date."""
 
     recipe: str
+    engine: str  # its name
     path: str  # address for the engine: a SIF's path, or the reference of a Docker image
     identity: str | None  # hash of what runs
     names: tuple[str, ...]  # of its workloads' images
@@ -60,7 +61,7 @@ def build(
         outcomes = build_planned(plan_builds(recipes, options, opened, site), options, opened, site, jobs)
     require_built(outcomes)
     images = [
-        Image(each.recipe, opened.address(each.recipe), each.identity, each.names, each)
+        Image(each.recipe, opened.name, opened.address(each.recipe), each.identity, each.names, each)
         for each in outcomes
         if each.state is not OutcomeState.SKIPPED
     ]

@@ -11,13 +11,18 @@ from sifmark.core.permissions import FileState, file_state
 from sifmark.core.process import describe_failure
 from sifmark.core.process import run as run_command
 from sifmark.core.settings import Settings, load_settings, with_options
+from sifmark.engines import open_engine
 from sifmark.engines.start import check_image, find, run_options
 from sifmark.results.envelope import sign_results
 from sifmark.results.load import result_files
 
 
-class HasPath(Protocol):
+class BuiltHere(Protocol):
     """An image as `sifmark.build` returns it."""
+
+    @property
+    def engine(self) -> str:
+        """The name of its engine."""
 
     @property
     def path(self) -> str:
@@ -33,7 +38,7 @@ class RunOutput:
 
 
 def run(
-    image: "str | Path | HasPath",
+    image: "str | Path | BuiltHere",
     workload: str = "",
     *,
     output: str | Path = "results/",
@@ -49,7 +54,10 @@ def run(
     SifmarkError if the image cannot be started, or wrote no result.
     """
     site = with_options(settings or load_settings(), engine=engine)
-    address, opened = find(str(image) if isinstance(image, str | Path) else image.path, site)
+    if isinstance(image, str | Path):
+        address, opened = find(str(image), site)
+    else:
+        address, opened = image.path, open_engine(with_options(site, engine=image.engine))
     target = Path(output)
     folder = f"{target}/" if target.suffix != ".json" else str(target)
     words = [*filter(None, [workload]), *_words(options), "--output", folder]
