@@ -14,7 +14,6 @@ from sifmark.core.terminal import COLORS, configure
 PROGRAM = "sifmark"
 HELP = {"help_option_names": ["-h", "--help"]}
 Body = TypeVar("Body", bound=Callable[..., None])
-Paths = Sequence[str]
 
 
 class Command(click.Command):

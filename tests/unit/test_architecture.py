@@ -168,9 +168,11 @@ def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
     ]
 
 
-WRITERS = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "sys.stdout", "sys.stderr"}
+WRITERS = {"print", "input", "exit", "quit", "sys.exit", "os._exit"}
+WRITERS |= {f"sys.{stream}.{name}" for stream in ("stdout", "stderr") for name in ("write", "writelines", "buffer")}
 # Programs of their own, which are no part of the library; and what draws on a terminal for commands.
-PROGRAMS = {"__main__.py", "cli.py", "layers/bytecode.py", "studies/running/attendant.py", "core/terminal.py"}
+PROGRAMS = {"__main__.py", "cli.py", "layers/bytecode.py", "core/terminal.py"}
+PROGRAMS |= {"studies/running/attendant.py", "studies/running/supervisor.py"}
 BELOW_COMMANDS = [
     path
     for path in files(paths.PACKAGE)
