@@ -12,9 +12,9 @@ from pathlib import Path
 from pairs import Spent, Times, measure, parser, report, require_folder, spend
 
 from sifmark.core import paths
-from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import FILE_NAME, load_settings
+from sifmark.core.terminal import status
 from sifmark.engines.apptainer.build import COMPRESSION
 from sifmark.layers.cache import KINDS, LAYERS
 from sifmark.recipes.plan import make_plan

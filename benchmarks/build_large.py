@@ -11,11 +11,11 @@ from pathlib import Path
 from build import RECIPE, Site, fill, make_site
 from pairs import Spent, Times, measure, parser, report, require_folder, spend
 
-from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import human_size
 from sifmark.core.process import run
 from sifmark.core.settings import load_settings
+from sifmark.core.terminal import output, status
 from sifmark.engines.apptainer.build import SQUASHFS
 from sifmark.layers.cache import BASES, BASES_WITH_WHEELS, LAYERS, Entry, entry_folders
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from pairs import Round, Summary, Times, host, measure, parser, require_folder, spend, summarise, tell
 
-from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT
 from sifmark.core.settings import load_settings
+from sifmark.core.terminal import output, status
 from sifmark.engines.apptainer.build import COMPRESSION
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.recipes.names import workloads_of

@@ -11,9 +11,9 @@ from pathlib import Path
 from pairs import Times, host, measure, parser, positive, require_folder, spend, summarise, tell
 
 from sifmark.core import paths
-from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
+from sifmark.core.terminal import status
 
 PROBE = Path(__file__).resolve().parent / "sampled.py"
 PACKAGES = 2  # as in a common server

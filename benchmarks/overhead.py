@@ -17,9 +17,9 @@ from meter import made_up, metered_parser
 from pairs import Times, host, measure, require_folder, summarise, tell
 
 from sifmark.core import paths
-from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
+from sifmark.core.terminal import status
 
 sys.path.append(str(paths.CHECKOUT / "tests" / "inside" / "support"))
 from program import lay_double

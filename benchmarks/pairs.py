@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from sifmark.core.console import output, status
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json
 from sifmark.core.process import run
+from sifmark.core.terminal import output, status
 
 WANTED = 0.95  # confidence of the interval, if there are enough rounds
 

@@ -20,8 +20,8 @@ from typing import Any
 from pairs import Times, measure, parser, positive, report, spend
 
 from sifmark.core import paths
-from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError
+from sifmark.core.terminal import output, status
 
 SITES, REPEATS = 40, 3
 FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)

@@ -15,8 +15,8 @@ from typing import Any
 from pairs import Times, measure, parser, positive, report, spend
 
 from sifmark.core import paths
-from sifmark.core.console import output
 from sifmark.core.errors import SifmarkError
+from sifmark.core.terminal import output
 
 PLAIN_SHARE = 20  # the plain way gets every twentieth file, and its time is multiplied: otherwise it takes minutes
 REPEATS = 5  # results per row

@@ -13,10 +13,10 @@ from typing import Any
 
 from pairs import Times, measure, parser, positive, report, spend
 
-from sifmark.commands.command_table import COMMANDS
-from sifmark.core.console import output, status
+from sifmark.commands.framework import COMMANDS
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import load_settings
+from sifmark.core.terminal import output, status
 from sifmark.results.identity import identity_of
 from sifmark.studies.folder import claim_folder
 from sifmark.studies.plan import Request, plan_study

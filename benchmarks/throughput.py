@@ -13,10 +13,10 @@ from typing import Any
 
 from pairs import Summary, Times, compare, host, measure, parser, positive, require_folder, spend
 
-from sifmark.core.console import output, status
 from sifmark.core.errors import SifmarkError, unknown_name
 from sifmark.core.files import write_json
 from sifmark.core.paths import CHECKOUT
+from sifmark.core.terminal import output, status
 from sifmark.recipes.names import cards
 
 PLAIN = CHECKOUT / "benchmarks" / "plain.py"

@@ -10,11 +10,11 @@ from pairs import Times, measure, parser, report, require_folder, spend
 
 from sifmark.attestations import sbom
 from sifmark.attestations.packages import Package
-from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.paths import CHECKOUT
 from sifmark.core.process import run
 from sifmark.core.settings import load_settings
+from sifmark.core.terminal import status
 from sifmark.engines.apptainer.append import append_in_place
 from sifmark.engines.apptainer.build import assemble_sif
 from sifmark.engines.apptainer.sif import Extent, read_sif

@@ -1,6 +1,8 @@
 """sifmark: one benchmark image per AI accelerator, one workload set in each, one JSON answer from all.
 
 >>> import sifmark
+>>> image = sifmark.build("cpu")
+>>> sifmark.run(image, "resnet50", batch_size=8, output="results/")
 >>> results = sifmark.load("results/")
 
 The names in `__all__` are the public API; docs/analyse.md shows it. Each is imported when it is first used.
@@ -8,22 +10,52 @@ The names in `__all__` are the public API; docs/analyse.md shows it. Each is imp
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
+    from sifmark.builds.library import Image, build, build_all
+    from sifmark.core.console import Reporter, report_to
     from sifmark.core.errors import SifmarkError, UsageError
+    from sifmark.engines.library import RunOutput, run
     from sifmark.library import Comparison, Result, Results, load
+    from sifmark.studies.library import Study, StudyOutcome
 
 # By public name the module that has it.
 _PUBLIC = {
     "Comparison": "sifmark.library",
+    "Image": "sifmark.builds.library",
+    "Reporter": "sifmark.core.console",
     "Result": "sifmark.library",
     "Results": "sifmark.library",
+    "RunOutput": "sifmark.engines.library",
     "SifmarkError": "sifmark.core.errors",
+    "Study": "sifmark.studies.library",
+    "StudyOutcome": "sifmark.studies.library",
     "UsageError": "sifmark.core.errors",
+    "build": "sifmark.builds.library",
+    "build_all": "sifmark.builds.library",
     "load": "sifmark.library",
+    "report_to": "sifmark.core.console",
+    "run": "sifmark.engines.library",
 }
-__all__ = ["Comparison", "Result", "Results", "SifmarkError", "UsageError", "__version__", "load"]
+__all__ = [
+    "Comparison",
+    "Image",
+    "Reporter",
+    "Result",
+    "Results",
+    "RunOutput",
+    "SifmarkError",
+    "Study",
+    "StudyOutcome",
+    "UsageError",
+    "__version__",
+    "build",
+    "build_all",
+    "load",
+    "report_to",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

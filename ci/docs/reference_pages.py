@@ -43,18 +43,21 @@ print(json.dumps([[rule.code, rule.formula, rule.tolerance, rule.reason] for rul
 """
 _COMMANDS = """
 import json
-from sifmark.commands.command_table import GROUPS
+import click
+from sifmark.commands.command_line import GROUPS
 
 def parameter(each):
-    option, value = each.option, each.option.metavar or "|".join(each.option.choices)
-    names = [f"-{option.short}"] if option.short else []
-    value = "" if each.kind is bool else value or each.flag.upper()
-    return {"names": [value] if each.positional else [*names, f"--{each.flag}"],
-            "metavar": None if each.positional else value, "choices": [], "help": option.help}
+    if isinstance(each, click.Argument):
+        name = each.metavar.removesuffix(" ...")
+        name = name if each.required else name[1:-1].removesuffix(" ...")
+        return {"names": [name], "metavar": None, "choices": [], "help": each.help}
+    value = "" if each.is_flag else each.metavar or "|".join(getattr(each.type, "choices", ())) or each.name.upper()
+    return {"names": sorted(each.opts, key=len), "metavar": value, "choices": [], "help": each.help}
 
 def described(command):
-    options = [*map(parameter, command.parameters)]
-    return {"name": command.name, "text": command.description, "example": command.example, "options": options}
+    common = {"quiet", "verbose", "color"}
+    options = [parameter(each) for each in command.params if each.name not in common and not getattr(each, "hidden", 0)]
+    return {"name": command.name, "text": command.help, "example": command.example, "options": options}
 
 print(json.dumps([{"title": title, "commands": [*map(described, commands)]}
                   for title, commands in GROUPS.items()]))
@@ -104,8 +107,10 @@ def commands_page() -> str:
         ["`--color` `auto|always|never`", "`auto` means on a terminal, unless `NO_COLOR` is set."],
     ]
     lines = [
-        *_head("Commands", "sifmark/commands/definitions/"),
-        "`sifmark COMMAND` runs anywhere; in a clone `inv COMMAND` is the same. Every command takes these options:",
+        *_head("Commands", "sifmark/commands/"),
+        "`sifmark COMMAND` runs anywhere; in a clone `inv COMMAND` is the same, for example `inv build cpu --dry-run`. "
+        "A blank may take the place of the dot: `sifmark study run quick`. `sifmark study` lists the commands of the "
+        "group. Every command takes these options:",
         "",
         *_table([["option", "meaning"], *common]),
     ]

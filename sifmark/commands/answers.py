@@ -1,12 +1,13 @@
 """A command's answer in the format that its reader wants: a table for people; JSON, CSV or Markdown for others."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import markdown_lines, output, output_table, printable, status
+from sifmark.core.console import markdown_lines
+from sifmark.core.terminal import output, output_table, status
 
 TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
 MOST_LISTED = 20  # lines of one kind, such as results that are left out for the same reason
@@ -32,7 +33,10 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
     if form == JSON:
         output(json.dumps(document, indent=2, allow_nan=False))
     elif form == CSV:
-        output(as_csv(table.columns, table.rows))
+        from sifmark.core.spreadsheets import csv_text
+
+        records = (dict(zip(table.columns, row, strict=True)) for row in table.rows)
+        output(csv_text(records, table.columns).removesuffix("\n"))
     elif form == MARKDOWN:
         output("\n".join(_markdown(table)))
     elif show is not None:
@@ -41,29 +45,13 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
         output_table(*table.columns, rows=table.rows)
 
 
-def answer_record(form: str, document: Mapping[str, Any], show: Callable[[], None]) -> None:
-    """Write one record: as JSON, or as a table of one row; people see what `show` writes."""
+def answer_record(form: str, document: Mapping[str, Any], show: Callable[[], None] | None = None) -> None:
+    """Write one record: as JSON, or as a table of one row; people see what `show` writes instead, if it is given."""
     answer(form, dict(document), Table(tuple(document), [tuple(document.values())]), show)
 
 
 def _markdown(table: Table) -> list[str]:
     return list(markdown_lines([list(table.columns), *([_text(cell) for cell in row] for row in table.rows)]))
-
-
-def as_csv(columns: Sequence[str], rows: Iterable[Row]) -> str:
-    """Return rows as CSV. Missing cells are empty; characters that a terminal would act on are spelled out."""
-    import csv  # here, as io: most answers are tables
-    import io
-
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows([printable(cell) if isinstance(cell, str) else _csv_cell(cell) for cell in row] for row in rows)
-    return stream.getvalue().removesuffix("\n")
-
-
-def _csv_cell(cell: Any) -> Any:
-    return " ".join(map(str, cell)) if isinstance(cell, list | tuple) else cell
 
 
 def _text(cell: Any) -> str:

@@ -1,4 +1,4 @@
-"""The command line: parse words by the definitions of the commands, and print help, suggestions and errors."""
+"""The command line: all commands in groups, with help, suggestions and errors."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -7,24 +7,46 @@ from typing import Any
 import click
 
 from sifmark import __version__
-from sifmark.commands.answers import JSON
-from sifmark.commands.command_table import COMMANDS, GROUPS
-from sifmark.commands.definition import Command, Parameter
-from sifmark.commands.failures import report, run_body
-from sifmark.core.console import COLORS, configure, status
+from sifmark.commands import (  # noqa: F401 - each declares its commands
+    compare,
+    data,
+    hosts,
+    image,
+    images,
+    published,
+    recipes,
+    registry,
+    reports,
+    results,
+    studies,
+    study_analysis,
+)
+from sifmark.commands.failures import report
+from sifmark.commands.framework import COMMANDS, HELP, PROGRAM, Command
 from sifmark.core.errors import UsageError
 
-PROGRAM = "sifmark"
-_FORMER = {command.former: command for command in COMMANDS.values() if command.former}
+_TITLES = {
+    "Commands": ("list", "build", "run", "verify", "compare", "doctor", "clean"),
+    "Images": ("image",),
+    "Registries": ("registry",),
+    "Results and reports": ("results", "report"),
+    "Studies": ("study", "published"),
+    "Devices, recipes and data": ("device", "recipe", "data"),
+}
+# The commands by title, as help lists them. A command whose name is that of a group comes before the group.
+GROUPS: dict[str, list[Command]] = {
+    title: [command for part in parts for name, command in COMMANDS.items() if f"{name}.".startswith(f"{part}.")]
+    for title, parts in _TITLES.items()
+}
+_NAMES = [str(command.name) for commands in GROUPS.values() for command in commands]
 _FOOTER = f"Help for one command: {PROGRAM} COMMAND --help.  Documentation: docs/"
-_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run a command line and return the exit code: 0 done, 1 failed, 2 usage, others as the command documents."""
     arguments = list(sys.argv[1:] if words is None else words)
     try:
-        code = _program().main(arguments, prog_name=PROGRAM, standalone_mode=False)
+        code = _program().main(arguments or ["--help"], prog_name=PROGRAM, standalone_mode=False)
     except click.UsageError as error:
         return report(_usage_error(error, arguments), as_json=_wants_json(arguments))
     except click.Abort:
@@ -32,159 +54,96 @@ def main(words: Sequence[str] | None = None) -> int:
     return int(code or 0)
 
 
-class _Program(click.Group):
-    """All commands. A command is made when it is asked for."""
+class _Commands(click.Group):
+    """The commands whose names begin with a prefix: all of them, or a group such as `study.`."""
+
+    prefix = ""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's interface
-        return list(COMMANDS)
+        return [name.removeprefix(self.prefix) for name in _NAMES if name.startswith(self.prefix)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name == "help":
-            return click.Command(
-                "help", params=[click.Argument(["name"], default="")], callback=_print_help, hidden=True
-            )
-        if command := COMMANDS.get(cmd_name):
-            return _click_command(command)
-        if command := _FORMER.get(cmd_name):
-            return _click_command(command, announce=True)
-        return None
+        return COMMANDS.get(f"{self.prefix}{cmd_name}")
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        width = max(map(len, COMMANDS))
-        for title, commands in GROUPS.items():
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that words begin with, its dot perhaps a blank: `study run` is `study.run`."""
+        joined = ".".join(args[:2])
+        if joined in COMMANDS:
+            return joined, COMMANDS[joined], args[2:]
+        if self.prefix:
+            raise click.NoSuchCommand(f"{self.prefix}{args[0]}", ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        chosen = {
+            title: shown
+            for title, commands in GROUPS.items()
+            if (shown := [command for command in commands if (command.name or "").startswith(self.prefix)])
+        }
+        width = max(len(command.name or "") for commands in chosen.values() for command in commands)
+        usage = f"{self.prefix}COMMAND" if self.prefix else "COMMAND"
+        formatter.write(f"Usage: {PROGRAM} {usage} [OPTIONS] [ARGUMENTS]\n{self.help}\n\n")
+        for title, commands in chosen.items():
             formatter.write(f"{title}:\n")
             for command in commands:
-                formatter.write(f"  {command.name:<{width}}  {command.summary.rstrip('.')}\n")
-
-    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        formatter.write(f"Usage: {PROGRAM} COMMAND [OPTIONS] [ARGUMENTS]\n{self.help}\n\n")
-        self.format_commands(ctx, formatter)
+                formatter.write(f"  {command.name or '':<{width}}  {command.short_help}\n")
         formatter.write(f"\n{_FOOTER}\n")
 
 
-class _Command(click.Command):
-    """One command. Its help has an example and the options of every command last."""
+class _Program(_Commands):
+    """All commands, and the groups by their names."""
 
-    example = ""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "help":
+            words = click.Argument(["names"], nargs=-1)
+            return click.Command("help", params=[words], callback=lambda names: main([*names, "--help"]), hidden=True)
+        if command := super().get_command(ctx, cmd_name):
+            return command
+        if any(name.startswith(f"{cmd_name}.") for name in COMMANDS):
+            return _group(_Commands, f"{cmd_name}.")
+        return None
 
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        formatter.write(f"\nExample: {PROGRAM} {self.example}\n")
 
+def _group(kind: type[_Commands], prefix: str = "") -> _Commands:
+    def show_help() -> None:
+        if not click.get_current_context().invoked_subcommand:
+            click.echo(click.get_current_context().get_help())
 
-def _program() -> _Program:
     text = "Build, run and compare benchmark images for AI accelerators."
-    version = click.version_option(__version__, "--version", message="sifmark %(version)s")
-    return version(_Program(PROGRAM, help=text, context_settings=_NAMES))
-
-
-def _print_help(name: str) -> int:
-    return main([name, "--help"] if name else ["--help"])
-
-
-def _click_command(command: Command, announce: bool = False) -> _Command:
-    def callback(quiet: bool, verbose: bool, color: str, json: bool = False, **values: Any) -> int:
-        configure(quiet=quiet, verbose=verbose, color=color)
-        if announce:
-            status(f"{command.former} is now {command.name}; the old name goes away in 0.3")
-        if json:
-            values["format_"] = JSON
-        as_json = command.formatted and values["format_"] == JSON
-        return run_body(lambda: command.body(**command.arguments_of(values)), as_json)
-
-    parameters = [*map(_click_parameter, command.parameters), *_common(command)]
-    made = _Command(
-        command.name, params=parameters, callback=callback, help=command.description, context_settings=_NAMES
+    made = kind(
+        prefix.rstrip(".") or PROGRAM,
+        help=text,
+        callback=show_help,
+        invoke_without_command=True,
+        context_settings=HELP,
     )
-    made.example = command.example
+    made.prefix = prefix
     return made
 
 
-def _click_parameter(parameter: Parameter) -> click.Parameter:
-    option = parameter.option
-    if parameter.positional:
-        return click.Argument(
-            [parameter.name],
-            nargs=-1 if parameter.repeatable else 1,
-            type=click.UNPROCESSED if parameter.name == "arguments" else str,
-            required=parameter.required,
-            metavar=_metavar(parameter),
-            shell_complete=_completer(option.completes),
-            help=option.help,
-        )
-    flag = parameter.kind is bool
-    return click.Option(
-        [parameter.name, f"--{parameter.flag}", *([f"-{option.short}"] if option.short else [])],
-        is_flag=flag,
-        multiple=parameter.repeatable,
-        type=None if flag else _type(parameter),
-        default=parameter.default if parameter.default or flag or parameter.repeatable else None,
-        metavar=option.metavar or None,
-        help=option.help,
-        shell_complete=_completer(option.completes),
-    )
-
-
-def _metavar(parameter: Parameter) -> str:
-    name = parameter.option.metavar or parameter.flag.upper()
-    if parameter.name == "arguments":
-        return f"[{name} ...]"
-    return (name if parameter.required else f"[{name}]") + (" ..." if parameter.repeatable else "")
-
-
-def _type(parameter: Parameter) -> Any:
-    if parameter.option.choices:
-        return click.Choice(parameter.option.choices, case_sensitive=False)
-    if parameter.kind is int:
-        return click.IntRange(min=parameter.option.least) if parameter.option.least is not None else int
-    return parameter.kind
-
-
-def _common(command: Command) -> list[click.Parameter]:
-    """Return the options that every command has, and the alias of --format."""
-    alias = [click.Option(["json", "--json"], is_flag=True, hidden=True)] if command.formatted else []
-    return [
-        *alias,
-        click.Option(["quiet", "-q", "--quiet"], is_flag=True, help="Print answers, warnings and errors only."),
-        click.Option(["verbose", "-v", "--verbose"], is_flag=True, help="Print details: names, commands, tracebacks."),
-        click.Option(["color", "--color"], type=click.Choice(COLORS), default="auto", help="[default: auto]"),
-    ]
-
-
-def _completer(kind: str) -> Any:
-    if not kind:
-        return None
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:  # noqa: ARG001
-        from click.shell_completion import CompletionItem
-
-        if kind in ("file", "folder"):
-            return [CompletionItem(incomplete, type="file" if kind == "file" else "dir")]
-        from sifmark.commands.completion import completions
-
-        names = [CompletionItem(name) for name in completions(kind) if name.startswith(incomplete)]
-        return names or [CompletionItem(incomplete, type="file")]
-
-    return complete
+def _program() -> Any:
+    return click.version_option(__version__, "--version", message="sifmark %(version)s")(_group(_Program))
 
 
 def _usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError:
     """Return click's error as ours: its cause, and a remedy that works."""
-    name = error.ctx.info_name if error.ctx else None
-    command = COMMANDS.get(name or "") or _FORMER.get(name or "")
+    command = COMMANDS.get((error.ctx.info_name if error.ctx else None) or "")
+    name = command.name if command else PROGRAM
     helping = f"{PROGRAM} {command.name} --help" if command else f"{PROGRAM} --help"
     if isinstance(error, click.NoSuchCommand):
-        return UsageError(
-            f"no command {error.command_name!r}", _nearest_command(error.command_name), code="unknown-name"
-        )
+        cause = f"no command {error.command_name!r}"
+        return UsageError(cause, _nearest_command(error.command_name), code="unknown-name")
     if isinstance(error, click.NoSuchOption):
-        if command and any(parameter.name == "arguments" for parameter in command.parameters):
+        if command and any(parameter.name == "arguments" for parameter in command.params):
             return _option_of_the_image(error.option_name, command, words)
         nearest = f"did you mean {' or '.join(error.possibilities)}? " if error.possibilities else ""
-        cause = f"{command.name if command else PROGRAM} has no option {error.option_name}"
-        return UsageError(cause, f"{nearest}see {helping}", code="unknown-option")
+        return UsageError(f"{name} has no option {error.option_name}", f"{nearest}see {helping}", code="unknown-option")
     if isinstance(error, click.MissingParameter) and command and error.param is not None:
-        cause = f"{error.param.metavar or error.param.name} is missing"
-        return UsageError(cause, f"for example: {PROGRAM} {command.example}", code="argument-missing")
+        option = isinstance(error.param, click.Option)
+        missing = error.param.opts[0] if option else error.param.metavar or error.param.name
+        return UsageError(f"{missing} is missing", f"for example: {PROGRAM} {command.example}", code="argument-missing")
     cause = error.format_message().rstrip(".")
     return UsageError(f"{cause[:1].lower()}{cause[1:]}", f"see {helping}", code="invalid-option")
 
@@ -192,25 +151,21 @@ def _usage_error(error: click.UsageError, words: Sequence[str]) -> UsageError:
 def _nearest_command(name: str) -> str:
     from difflib import get_close_matches  # here: only a mistyped name needs it
 
-    names = [*COMMANDS, *_FORMER, *(short for full in COMMANDS if (short := full.partition(".")[2]))]
-    nearest = [_full_name(each) for each in get_close_matches(name, names, n=3)]
-    return f"did you mean {' or '.join(dict.fromkeys(nearest))}?" if nearest else f"{PROGRAM} --help lists all commands"
-
-
-def _full_name(name: str) -> str:
-    if name in _FORMER:
-        return _FORMER[name].name
-    return name if name in COMMANDS else next(full for full in COMMANDS if full.endswith(f".{name}"))
+    full = {short: name for name in reversed(_NAMES) if (short := name.partition(".")[2])}
+    full |= {name: name for name in _NAMES}
+    nearest = dict.fromkeys(full[each] for each in get_close_matches(name, full, n=3))
+    return f"did you mean {' or '.join(nearest)}?" if nearest else f"{PROGRAM} --help lists all commands"
 
 
 def _option_of_the_image(option: str, command: Command, words: Sequence[str]) -> UsageError:
     """Return the error for an option that is not ours, in a command that passes words on to another program."""
-    rest = list(words[words.index(command.name) + 1 :]) if command.name in words else []
+    name = command.name or ""
+    rest = list(words[words.index(name) + 1 :]) if name in words else []
     at = next((index for index, word in enumerate(rest) if word.split("=")[0] == option), len(rest))
-    corrected = [PROGRAM, command.name, *rest[:at], "--", *rest[at:]]
-    target = "the image" if command.name == "run" else "the scanner"
+    corrected = [PROGRAM, name, *rest[:at], "--", *rest[at:]]
+    target = "the image" if name == "run" else "the scanner"
     remedy = f"options of {target} come after --: {' '.join(corrected)}"
-    return UsageError(f"{command.name} has no option {option}", remedy, code="unknown-option")
+    return UsageError(f"{name} has no option {option}", remedy, code="unknown-option")
 
 
 def _wants_json(words: Iterable[str]) -> bool:

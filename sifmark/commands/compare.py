@@ -1,38 +1,63 @@
-"""The compare command: results in groups, against a baseline, and a gate for pipelines."""
+"""The command compare: results in groups, against a baseline, and a gate for pipelines."""
+
+from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from glob import glob
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sifmark.commands.answers import list_left_out, report_copies
+from sifmark.commands.answers import (
+    CSV,
+    JSON,
+    MARKDOWN,
+    MOST_LISTED,
+    TABLE,
+    Table,
+    answer,
+    list_left_out,
+    report_copies,
+)
+from sifmark.commands.framework import (
+    command,
+    format_option,
+    key_option,
+    option,
+    results_argument,
+    signature_flag,
+)
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import is_verbose, output, printable, status, warn
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.core.keys import key_files
+from sifmark.core.keys import require_trusted_keys
+from sifmark.core.terminal import is_verbose, output, status, warn
 from sifmark.results.catalogue import path_of
-from sifmark.results.comparison.compare import Comparison, compare_results
-from sifmark.results.comparison.exports import as_csv, as_json
-from sifmark.results.comparison.gate import Gate, GateDecision, GateVerdict
-from sifmark.results.comparison.observation import Observation
-from sifmark.results.comparison.query import DEFAULT_METRICS, Query
-from sifmark.results.comparison.tables import as_markdown, as_text, exclusion_text, incompatibility_text
 
-WRITERS: dict[str, Callable[[Comparison], str]] = {
-    "table": lambda comparison: as_text(comparison, details=is_verbose()),
-    "json": as_json,
-    "csv": as_csv,
-    "markdown": lambda comparison: as_markdown(comparison, details=is_verbose()),
-}
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sifmark.core.settings import Settings
+    from sifmark.results.comparison.compare import Comparison
+    from sifmark.results.comparison.gate import Gate, GateVerdict
+    from sifmark.results.comparison.observation import Observation
+    from sifmark.results.comparison.query import Query
+    from sifmark.studies.published.comparison import PublishedComparison
+
 EVERY_METRIC = "all"
 KEPT = "baseline"  # the kind of `--against baseline:NAME`
-PUBLISHED = "published:"  # the beginning of `--against published:NAME`, which published/compare.py carries out
+PUBLISHED = "published:"  # the beginning of `--against published:NAME`, which published.py carries out
 _UNDECIDED_REMEDY = (
     "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was excluded"
 )
 _INCOMPARABLE_REMEDY = (
     "select comparable results, repair invalid ones (sifmark results.validate), or override with --allow FIELD"
+)
+
+
+_PUBLISHED_REMEDY = (
+    "the notes above say what differs: measure with the settings of the study (sifmark published.show {0}), or add "
+    "--allow FIELD"
 )
 
 
@@ -58,14 +83,10 @@ class CompareOptions:
     reference: str = ""  # KIND:NAME, instead of a baseline among results
     baselines: Path = Path("baselines")  # the folder of those of the kind KEPT
 
-    def writer(self) -> Callable[[Comparison], str]:
-        """Return what writes a comparison in the chosen format. Raises UsageError."""
-        if self.format not in WRITERS:
-            raise unknown_name("format", self.format, WRITERS)
-        return WRITERS[self.format]
-
     def query(self) -> Query:
         """Return what is asked of the results. Raises UsageError."""
+        from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+
         every = self.metrics == EVERY_METRIC
         return Query(
             metrics=DEFAULT_METRICS if every or not self.metrics else self._metrics(),
@@ -88,6 +109,8 @@ class CompareOptions:
             raise UsageError("--fail-below and --fail-above are two gates", remedy, code="invalid-option")
         if not self.fail_below and not self.fail_above:
             return None
+        from sifmark.results.comparison.gate import Gate
+
         gate = Gate(0.0, above=bool(self.fail_above))
         gate = Gate(_ratio(self.fail_below or self.fail_above, _option(gate)), gate.above)
         if not self.baseline and not self.reference:
@@ -119,12 +142,65 @@ class CompareOptions:
         return (name, value) if equals and not Path(self.baseline).exists() else None
 
 
-full_name = path_of  # fields are named on command lines as in tables
+@command("compare", example="compare results/ --baseline site=alpha")
+@results_argument()
+@option(
+    "--baseline",
+    "Other results, or those with this value, are the baselines.",
+    "RESULTS|FIELD=VALUE",
+    completes="file",
+)
+@option(
+    "--against",
+    "A kept baseline, baseline:NAME; or published figures, published:NAME[/TABLE].",
+    "KIND:NAME",
+)
+@option("--metrics", "Metrics, with commas, or 'all'.", "METRICS")
+@option("--by", "More fields that separate rows, with commas.", "FIELDS")
+@option(
+    "--allow",
+    "Compare results that differ in this field, although they should not. Repeatable.",
+    "FIELD",
+    multiple=True,
+)
+@option("--fail-below", "Exit with 7 if the first metric is below this ratio to its baseline.", "RATIO")
+@option("--fail-above", "Exit with 7 if it is above; for metrics where less is better.", "RATIO")
+@signature_flag
+@key_option
+@format_option
+def compare_command(
+    settings: Settings,
+    paths: Sequence[str],
+    baseline: str = "",
+    against: str = "",
+    metrics: str = "",
+    by: str = "",
+    allow: Sequence[str] = (),
+    fail_below: str = "",
+    fail_above: str = "",
+    require_signature: bool = False,
+    form: str = "table",
+) -> None:
+    """Compare results, and refuse what is not comparable."""
+    options = CompareOptions(
+        *(tuple(paths), baseline, metrics, by, tuple(allow), form, fail_below, fail_above),
+        trusted_keys=settings.keys if require_signature else None,
+        reference=against,
+        baselines=settings.baselines,
+    )
+    if against.startswith(PUBLISHED):
+        compare_published(options)
+    else:
+        compare(options)
 
 
 def compare(options: CompareOptions) -> None:
     """Print the comparison. Raises SifmarkError if something cannot be compared, GateError if the gate fails."""
-    write, gate = options.writer(), options.gate()
+    from sifmark.results.comparison.compare import compare_results
+    from sifmark.results.comparison.gate import GateDecision, GateVerdict
+    from sifmark.results.comparison.tables import as_markdown
+
+    gate = options.gate()
     require_trusted_keys(options.trusted_keys)
     query = options.query()
     references = _references(options, query)
@@ -132,7 +208,7 @@ def compare(options: CompareOptions) -> None:
     if gate is not None:
         _require_direction(gate, comparison)
     if comparison.tables or options.format == "json":
-        output(write(comparison))
+        output(_written(comparison, options.format))
         add_summary("Comparison", lambda: as_markdown(comparison).splitlines())
     report_left_out(comparison)
     verdict = gate.judge(comparison) if gate is not None else GateVerdict(GateDecision.PASSED)
@@ -141,11 +217,13 @@ def compare(options: CompareOptions) -> None:
         status(f"the gate passed: no ratio is {gate.side} {gate.limit:g}")
 
 
-def require_trusted_keys(keys: Sequence[str] | None) -> None:
-    """Raise UsageError if signatures are required, of these keys, and none of them could have made one."""
-    if keys is not None and not key_files(keys):
-        remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
-        raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")
+def _written(comparison: Comparison, form: str) -> str:
+    from sifmark.results.comparison.exports import as_csv, as_json
+    from sifmark.results.comparison.tables import as_markdown, as_text
+
+    if form in (JSON, CSV):
+        return as_json(comparison) if form == JSON else as_csv(comparison)
+    return (as_markdown if form == MARKDOWN else as_text)(comparison, details=is_verbose())
 
 
 def _references(options: CompareOptions, query: Query) -> Sequence[Observation]:
@@ -156,24 +234,14 @@ def _references(options: CompareOptions, query: Query) -> Sequence[Observation]:
         cause = "--against and --baseline both name baselines"
         raise UsageError(cause, "ask for one of them", code="invalid-option")
     kind, _, name = options.reference.partition(":")
-    if kind not in KINDS or not name:
-        raise unknown_name(
-            "kind of reference", options.reference, (*(f"{each}:NAME" for each in KINDS), f"{PUBLISHED}NAME")
-        )
-    return KINDS[kind](name, options, query)
-
-
-def _kept_baseline(name: str, options: CompareOptions, query: Query) -> Sequence[Observation]:
-    from sifmark.studies.history.baseline import read_baseline  # here: most comparisons need none
-
+    if kind != KEPT or not name:
+        raise unknown_name("kind of reference", options.reference, (f"{KEPT}:NAME", f"{PUBLISHED}NAME"))
     if options.trusted_keys is not None:
         remedy = "compare with the signed results themselves: --baseline RESULTS"
         raise UsageError("a baseline has no signatures of its results", remedy, code="invalid-option")
+    from sifmark.studies.history.baseline import read_baseline  # here: most comparisons need none
+
     return list(read_baseline(options.baselines, name).observations(query.extra_fields))
-
-
-# By the kind of reference what returns it as baselines of a comparison.
-KINDS: dict[str, Callable[[str, CompareOptions, Query], Sequence[Observation]]] = {KEPT: _kept_baseline}
 
 
 def _require_direction(gate: Gate, comparison: Comparison) -> None:
@@ -187,6 +255,8 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
 
 def report_left_out(comparison: Comparison) -> None:
     """Write to stderr which results were not compared, and why."""
+    from sifmark.results.comparison.tables import exclusion_text, incompatibility_text
+
     report_copies(comparison.duplicates)
     for lines in (comparison.invalid, comparison.unsigned, list(map(exclusion_text, comparison.excluded))):
         list_left_out("excluded", lines)
@@ -211,6 +281,8 @@ def _on_both_sides(comparison: Comparison) -> int:
 
 def _conclude(comparison: Comparison, verdict: GateVerdict) -> None:
     """Raise GateError if the gate failed, SifmarkError if something was not compared or not decided."""
+    from sifmark.results.comparison.gate import GateDecision
+
     if unsteady := verdict.unsteady:
         example = f"for example {printable(unsteady[0])}"
         status(f"the gate rests on {len(unsteady)} results that were not steady, {example}")
@@ -259,3 +331,81 @@ def _option(gate: Gate) -> str:
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+
+
+def compare_published(options: CompareOptions) -> None:
+    """Print published figures beside results. Raises SifmarkError if nothing could be compared."""
+    from sifmark.studies.published.comparison import compare_with_published
+
+    require_trusted_keys(options.trusted_keys)
+    name = options.reference.removeprefix(PUBLISHED)
+    _require_published_options(options)
+    comparison = compare_with_published(
+        name, options.paths, map(path_of, options.allow), options.metric_names, options.trusted_keys
+    )
+    _answer_published(comparison, options.format)
+    _report_left_out_published(comparison)
+    _conclude_published(comparison, name)
+
+
+def _require_published_options(options: CompareOptions) -> None:
+    """Raise UsageError for options that mean nothing here."""
+    unused = {
+        "--baseline": options.baseline,
+        "--by": options.by,
+        "--fail-below": options.fail_below,
+        "--fail-above": options.fail_above,
+    }
+    if given := [option for option, value in unused.items() if value]:
+        cause = f"{given[0]} has no meaning with published figures, which were measured on other machines"
+        raise UsageError(cause, "leave it out, or compare with --baseline", code="invalid-option")
+
+
+def _answer_published(comparison: PublishedComparison, form: str) -> None:
+    from sifmark.studies.published.reports import COLUMNS, CSV_COLUMNS, as_record, csv_row, notes, table_rows
+
+    rows = table_rows(comparison)
+    table = (
+        Table(COLUMNS, rows) if form in (TABLE, MARKDOWN) else Table(CSV_COLUMNS, list(map(csv_row, comparison.rows)))
+    )
+    if rows or form not in (TABLE, MARKDOWN):
+        answer(form, as_record(comparison), table)
+    lines = [printable(line) for line in notes(comparison)]
+    if form == TABLE and rows:
+        output("\n".join(["", *lines[:MOST_LISTED], *_more_lines(lines)]))
+    else:
+        _list_lines(lines)
+
+
+def _report_left_out_published(comparison: PublishedComparison) -> None:
+    from sifmark.results.comparison.tables import exclusion_text
+
+    results = comparison.results
+    report_copies(results.duplicates)
+    left_out = [*results.invalid, *results.unsigned, *map(exclusion_text, results.excluded)]
+    if left_out:
+        _list_lines([f"excluded: {line}" for line in left_out])
+        warn(f"{len(left_out)} results are excluded")
+
+
+def _list_lines(lines: Sequence[str]) -> None:
+    for line in [*lines[:MOST_LISTED], *_more_lines(lines)]:
+        status(line)
+
+
+def _more_lines(lines: Sequence[str]) -> list[str]:
+    more = len(lines) - MOST_LISTED
+    return [f"and {more} notes more: --format json has them all"] if more > 0 else []
+
+
+def _conclude_published(comparison: PublishedComparison, name: str) -> None:
+    results = comparison.results
+    if results.invalid:
+        remedy = "repair or remove them: sifmark results.validate lists the problems"
+        raise SifmarkError(f"{len(results.invalid)} documents are not valid", remedy, code="result-invalid")
+    if results.unsigned:
+        cause = f"{len(results.unsigned)} documents are not signed by a trusted key"
+        raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
+    if not comparison.rows:
+        cause = f"no result is the counterpart of a figure of {name}"
+        raise SifmarkError(cause, _PUBLISHED_REMEDY.format(name), code="results-incomparable")

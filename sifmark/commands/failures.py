@@ -6,11 +6,12 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from sifmark.core.console import fail, is_verbose, output, output_count, printable, status
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, locate_scripts
 from sifmark.core.files import existing_part, is_full
 from sifmark.core.settings import load_settings
 from sifmark.core.signals import unwind_on_signals
+from sifmark.core.terminal import fail, is_verbose, output, output_count, status
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 EXIT_INTERRUPTED = 130  # 128 + SIGINT

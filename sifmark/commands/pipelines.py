@@ -10,8 +10,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from sifmark.core.checks import Check, Status
-from sifmark.core.console import printable, status
+from sifmark.core.console import printable
 from sifmark.core.files import write_text
+from sifmark.core.terminal import status
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"  # the file that GitHub Actions shows as Markdown on the page of a run
 _ELEMENTS = {Status.FAILED: "failure", Status.SKIPPED: "skipped"}  # of JUnit, by the outcome of a check

@@ -9,17 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.core.console import can_draw, output, status, step
-from sifmark.core.permissions import FileState, file_state
 from sifmark.core.process import attend, start_failure
 from sifmark.core.settings import Settings
+from sifmark.core.terminal import can_draw, output, status, step
 from sifmark.engines import Engine
 from sifmark.engines.arguments import read_arguments, with_results_kept
 from sifmark.engines.binds import output_of
+from sifmark.engines.library import result_states
 from sifmark.engines.progress import new_pipe, progress_folder
 from sifmark.engines.start import CheckedImage, check_image, find, printed_command, run_options
 from sifmark.results.envelope import sign_results
-from sifmark.results.load import files_of
 
 
 def run_image(
@@ -94,17 +93,12 @@ def _attend_drawn(image: CheckedImage, arguments: Sequence[str], options: Sequen
 
 def _run_and_sign(attended: Callable[[], int], results: Path, key: Path) -> NoReturn:
     """Run an image to its end, sign what it wrote to `results`, and exit as it did. Raises SifmarkError."""
-    before = _states(results)
+    before = result_states(results)
     code = attended()
-    for file, state in _states(results).items():
+    for file, state in result_states(results).items():
         if before.get(file) != state:
             status(f"signed: {sign_results(Path(file), key)}")
     sys.exit(code)
-
-
-def _states(results: Path) -> dict[str, FileState]:
-    """Return the state of each result file at a path, which need not exist yet."""
-    return {file: file_state(Path(file)) for file in files_of([str(results)])} if results.exists() else {}
 
 
 def _become(argv: list[str], variables: Mapping[str, str]) -> NoReturn:

@@ -38,3 +38,10 @@ def same_key(name: str, other: str) -> bool:
     if first and second:
         return first["hash"] == second["hash"]
     return (first["name"] if first else name) == (second["name"] if second else other)
+
+
+def require_trusted_keys(keys: Sequence[str] | None) -> None:
+    """Raise UsageError if signatures are required, of these keys, and none of them could have made one."""
+    if keys is not None and not key_files(keys):
+        remedy = 'name a public key: --key FILE.pub, or keys = ["FILE.pub"] in sifmark.toml'
+        raise UsageError("no key is trusted here that could sign results", remedy, code="no-trusted-key")

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from sifmark.core.console import terminal
+from sifmark.core.terminal import terminal
 
 INTERVAL = 1.0  # seconds between two frames: the processors are for the runs
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sifmark.build.batch import matching_recipes
+from sifmark.builds.batch import matching_recipes
 from sifmark.core.console import status
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import human_size

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from sifmark.attestations.provenance import NAME as PROVENANCE
-from sifmark.build import ledger
-from sifmark.build.records import lock_path, update_record, write_image_record
+from sifmark.builds import ledger
+from sifmark.builds.records import lock_path, update_record, write_image_record
 from sifmark.core.console import Step, step
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, REGISTRY_REMEDY, RegistryError, SifmarkError, UsageError

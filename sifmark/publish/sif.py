@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sifmark.build import ledger
-from sifmark.build.records import lock_path, read_record, update_record, write_image_record
+from sifmark.builds import ledger
+from sifmark.builds.records import lock_path, read_record, update_record, write_image_record
 from sifmark.core.console import step
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, UsageError

@@ -3,14 +3,17 @@
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
+from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.core.spreadsheets import write_csv
-from sifmark.results.tidy import Row, Table, columns
+from sifmark.results.load import SUFFIXES, load_all, run_keys, study_of
+from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection, DuckDBPyRelation
@@ -32,6 +35,16 @@ class Format(StrEnum):
     JSONL = "jsonl"
     PARQUET = "parquet"
     DUCKDB = "duckdb"
+
+
+@dataclass
+class ExportCounts:
+    """What an export has, and what of the results it left out."""
+
+    runs: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    invalid: list[str] = field(default_factory=list)  # files, with their first problem
 
 
 TEXTS = (Format.CSV, Format.JSON, Format.JSONL)  # which a stream can take
@@ -58,37 +71,62 @@ def format_of(name: str, target: Path | None) -> Format:
     return form
 
 
-def write_rows(rows: Iterable[Row], table: Table, form: Format, stream: TextIO) -> None:
+def rows_of(paths: Iterable[str], table: Table, counts: ExportCounts) -> Iterator[Row]:
+    """Yield the rows of all valid results, each run once, and count. Results are read one after the other."""
+    runs: set[Any] = set()
+    for result in load_all(paths):
+        if result.problems:
+            counts.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
+            continue
+        keys = set(run_keys(result.document))
+        if keys & runs:
+            counts.duplicates += 1
+            continue
+        runs |= keys
+        counts.runs += 1
+        for row in rows(table, result.document, ResultPlace(result.file, study_of(result.path))):
+            counts.rows += 1
+            yield row
+
+
+def require_elsewhere(target: Path, paths: Iterable[str]) -> None:
+    """Raise UsageError if the next reader of the results would read an export as one of them."""
+    if target.suffix in SUFFIXES and any(target.resolve().is_relative_to(Path(path).resolve()) for path in paths):
+        cause = f"{target} would be read as a result, since it is among them"
+        raise UsageError(cause, "write it elsewhere", code="invalid-option")
+
+
+def write_rows(kept: Iterable[Row], table: Table, form: Format, stream: TextIO) -> None:
     """Write the rows of a table to a stream, in one of TEXTS."""
     if form is Format.CSV:
-        write_csv(stream, columns(table), rows)
+        write_csv(stream, columns(table), kept)
     elif form is Format.JSONL:
-        stream.writelines(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+        stream.writelines(json.dumps(row, allow_nan=False) + "\n" for row in kept)
     else:
         stream.write("[")
-        for number, row in enumerate(rows):
+        for number, row in enumerate(kept):
             stream.write(",\n" if number else "\n")
             stream.write(json.dumps(row, allow_nan=False))
         stream.write("\n]\n")
 
 
-def write_file(rows: Iterable[Row], table: Table, form: Format, target: Path) -> None:
+def write_file(kept: Iterable[Row], table: Table, form: Format, target: Path) -> None:
     """Write the rows of a table to a file, which is replaced only by a whole one. A database has them as `table`."""
     with atomic_path(target) as draft:
         if form in TEXTS:
             with draft.open("w", encoding="utf-8", newline="") as stream:
-                write_rows(rows, table, form, stream)
+                write_rows(kept, table, form, stream)
         else:
-            _OF_DUCKDB[form](rows, table, draft)
+            _OF_DUCKDB[form](kept, table, draft)
 
 
-def _write_parquet(rows: Iterable[Row], table: Table, target: Path) -> None:
-    with _relation(rows, table, target) as (_, relation):
+def _write_parquet(kept: Iterable[Row], table: Table, target: Path) -> None:
+    with _relation(kept, table, target) as (_, relation):
         relation.write_parquet(str(target), compression="zstd")
 
 
-def _write_database(rows: Iterable[Row], table: Table, target: Path) -> None:
-    with _relation(rows, table, target, str(target)) as (_, relation):
+def _write_database(kept: Iterable[Row], table: Table, target: Path) -> None:
+    with _relation(kept, table, target, str(target)) as (_, relation):
         relation.create(table)
 
 
@@ -100,14 +138,14 @@ _OF_DUCKDB: dict[Format, Callable[[Iterable[Row], Table, Path], None]] = {
 
 @contextmanager
 def _relation(
-    rows: Iterable[Row], table: Table, target: Path, database: str = ":memory:"
+    kept: Iterable[Row], table: Table, target: Path, database: str = ":memory:"
 ) -> "Iterator[tuple[DuckDBPyConnection, DuckDBPyRelation]]":
     """Yield a database and the rows in it, by way of a file beside the target: rows may be more than memory holds."""
     import duckdb  # here: only these formats need it
 
     lines = target.with_name("rows.jsonl")
     with lines.open("w", encoding="utf-8") as stream:
-        write_rows(rows, table, Format.JSONL, stream)
+        write_rows(kept, table, Format.JSONL, stream)
     types = dict(columns(table))
     try:
         with duckdb.connect(database, config=_CONFIG) as connection:

@@ -1,13 +1,16 @@
 """Loading of studies: every error names the line, the field and a remedy."""
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from sifmark.core.errors import UsageError
 from sifmark.core.schemas import read_schema
 from sifmark.recipes.recipe import recipe_names
-from sifmark.studies.folder import RESERVED
+from sifmark.studies.folder import RESERVED, folder_of, system_folders
 from sifmark.studies.groups import apply_variant, axis_keys, read_groups
 from sifmark.studies.images import is_recipe_or_place
 from sifmark.studies.study import Group, Limitation, Output, Source, Study, System
@@ -111,3 +114,21 @@ def metric_names() -> tuple[str, ...]:
     fields = read_schema("result-1.1")["properties"]
     phases = (f"phases.{name}" for name in fields["phases"]["properties"])
     return (*fields["metrics"]["properties"], *phases, *DERIVED_METRICS)
+
+
+def result_paths(paths: Sequence[str], study: str, results: str) -> tuple[str, ...]:
+    """Return the paths of results, or the folders of a study's systems. Raises UsageError for both, or none."""
+    remedy = "name files or folders of results, or a study: --study NAME"
+    if paths and study:
+        raise UsageError("results are given twice: by path, and by --study", remedy, code="invalid-option")
+    if not paths and not study:
+        raise UsageError("no results are given", remedy, code="argument-missing")
+    return tuple(paths) or _of_study(study, Path(results))
+
+
+def _of_study(study: str, results: Path) -> tuple[str, ...]:
+    folder = folder_of(load_study(study), results)
+    if folders := system_folders(folder):
+        return tuple(map(str, folders))
+    remedy = f"run it first: sifmark study.run {shlex.quote(study)}"
+    raise UsageError(f"the study has no results in {folder}", remedy, code="result-missing")

@@ -109,7 +109,7 @@ def _matching(runs: Sequence[Run], texts: Iterable[str]) -> Sequence[Run]:
 
 
 def _condition(text: str) -> dict[str, tuple[str, ...]]:
-    keys, condition = (*axis_keys(), *_OTHER_KEYS), {}
+    keys, condition = tuple(dict.fromkeys((*axis_keys(), *_OTHER_KEYS))), {}
     for word in text.split():
         key, equals, value = word.partition("=")
         if not equals or key not in keys:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from sifmark.build import ledger
-from sifmark.build.records import BuildRecord, read_record, record_path
+from sifmark.builds import ledger
+from sifmark.builds.records import BuildRecord, read_record, record_path
 from sifmark.core.errors import REBUILD_REMEDY
 from sifmark.core.process import thread_pool
 from sifmark.engines import CheckFailed, should_check_signature

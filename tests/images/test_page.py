@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from images.sites import call
 
-from sifmark.commands.registry import list as command
+from sifmark.commands import registry as command
 from sifmark.core.settings import load_settings
 from sifmark.publish import catalog
 from sifmark.publish.stores import IDENTITY, SIGNED, publish
@@ -73,7 +73,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 def in_browser(site: Path, width: int = 1280, words: str = "") -> dict[str, Any]:
     """The catalog of the site as a browser of a width in CSS pixels shows it, and how many cards a filter leaves."""
-    command.catalog("registry.site.example/benchmarks/sifmark", "", str(site), load_settings(), "table")
+    command.catalog(load_settings(), "registry.site.example/benchmarks/sifmark", folder=str(site))
     page = site / "looked-at.html"
     page.write_text((site / "index.html").read_text() + LOOK.replace("FILTER", words))
     browser = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"]

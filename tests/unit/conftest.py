@@ -10,6 +10,7 @@ from properties import load_profile
 from entrypoints.rules.rule import RULES
 from sifmark.core import paths
 from sifmark.core.settings import Settings, load_settings
+from sifmark.core.terminal import configure
 from sifmark.engines import open_engine
 from sifmark.results.rules import violations_of
 
@@ -23,6 +24,11 @@ def _fresh_settings(monkeypatch, tmp_path_factory):
     for name in [name for name in os.environ if name.startswith("SIFMARK_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("SIFMARK_SETTINGS", str(empty))
+
+
+@pytest.fixture(autouse=True)
+def _reports_are_shown():
+    configure()
 
 
 @pytest.fixture

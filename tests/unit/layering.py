@@ -41,7 +41,7 @@ SIFMARK: Layers = (
     ("studies",),
     ("publish",),
     ("trust",),
-    ("build",),
+    ("builds",),
     ("engines.apptainer", "engines.docker"),
     ("engines",),
     ("attestations", "layers"),

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sifmark.commands.data.prepare import PrepareOptions, prepare_data
+from sifmark.commands.data import PrepareOptions, prepare_data
 from sifmark.core import paths
 from sifmark.core.schemas import validator
 

@@ -1,5 +1,6 @@
 """Who may import whom, read from the syntax trees."""
 
+import ast
 import shutil
 import sys
 from pathlib import Path
@@ -137,3 +138,26 @@ def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
         "sideways, from data.images to data.sequences",
         "cycle: entrypoints.results.quantiles -> entrypoints.results.steadiness -> entrypoints.results.quantiles",
     ]
+
+
+WRITERS = {"print", "input", "exit", "quit", "sys.exit", "os._exit"}
+WRITERS |= {f"sys.{stream}.{name}" for stream in ("stdout", "stderr") for name in ("write", "writelines", "buffer")}
+# Programs of their own, which are no part of the library; and what draws on a terminal for commands.
+PROGRAMS = {"__main__.py", "cli.py", "layers/bytecode.py", "core/terminal.py"}
+PROGRAMS |= {"studies/running/attendant.py", "studies/running/supervisor.py"}
+BELOW_COMMANDS = [
+    path
+    for path in files(paths.PACKAGE)
+    if (name := str(path.relative_to(paths.PACKAGE))) not in PROGRAMS and not name.startswith(("commands/", "live/"))
+]
+
+
+@pytest.mark.parametrize("path", BELOW_COMMANDS, ids=lambda path: str(path.relative_to(paths.PACKAGE)))
+def test_nothing_below_the_commands_writes_or_exits(path: Path) -> None:
+    used = {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name | ast.Attribute)
+    }
+    assert not used & WRITERS
+    assert "sifmark.core.terminal" not in imports(path)

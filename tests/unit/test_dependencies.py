@@ -16,13 +16,13 @@ from unit.layering import imports
 from unit.test_architecture import files
 
 import sifmark
-from sifmark.commands.data.prepare import PrepareOptions, prepare_data
-from sifmark.commands.report.packages import PACKAGES as REPORT_PACKAGES
-from sifmark.commands.results.export import export_results
+from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.commands.results import export_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.datasets.formats import EXTRA_PACKAGES
 from sifmark.library import PANDAS
+from sifmark.report.packages import PACKAGES as REPORT_PACKAGES
 from sifmark.results.export import PACKAGE as EXPORT_PACKAGE
 
 PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 import pytest
 from unit import registry_double
 
-from sifmark.commands.recipe.pin import pin
+from sifmark.commands.recipes import pin
 from sifmark.core import paths
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import sha256_bytes

@@ -11,7 +11,7 @@ from sifmark.recipes.recipe import Target
 
 SITE = Settings(cache=Path("/nowhere/cache"), dist=Path("/nowhere/dist"))
 TARGET = Target("3.11", "x86_64")
-STEP = Step("test", None)
+STEP = Step("test")
 
 
 def make_wheel(

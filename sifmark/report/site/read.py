@@ -132,13 +132,17 @@ class _Reading:
     keys: tuple[bytes, ...] = ()
 
 
-def read_results(folder: Path, options: ReadOptions = ReadOptions()) -> SiteResults:
-    """Return the results below a folder. Raises UsageError if it has none."""
-    if not folder.is_dir():
-        raise UsageError(f"no folder {folder}", "name a folder with results of runs", code="result-missing")
+def read_results(folders: Path | Sequence[Path], options: ReadOptions = ReadOptions()) -> SiteResults:
+    """Return the results below folders; files are named from the folder that has them all. Raises UsageError."""
+    chosen = [folders] if isinstance(folders, Path) else list(folders)
+    for folder in chosen:
+        if not folder.is_dir():
+            raise UsageError(f"no folder {folder}", "name a folder with results of runs", code="result-missing")
+    folder = chosen[0] if len(chosen) == 1 else Path(os.path.commonpath([each.absolute() for each in chosen]))
     results = SiteResults(folder)
     files = []
-    for name, problem in result_files(str(folder)):
+    places = chosen if len(chosen) == 1 else dict.fromkeys(each.absolute() for each in chosen)
+    for name, problem in (each for place in places for each in result_files(str(place))):
         if problem:
             results.invalid.append(printable(f"{_relative(name, folder)}: {problem}"))
         else:

@@ -109,8 +109,8 @@ class Site:
         return [*of_sections, *self.history_charts.values()]
 
 
-def make_site(folder: Path, options: SiteOptions) -> Site:
-    """Return the site of the results below a folder.
+def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
+    """Return the site of the results below folders.
 
     Raises UsageError for a folder without results, SifmarkError if none of them is valid.
     """
@@ -118,8 +118,9 @@ def make_site(folder: Path, options: SiteOptions) -> Site:
         cause = "results name hosts, users and paths, so a site with copies of them is not anonymous"
         raise UsageError(cause, "leave out --with-results", code="invalid-option")
     more = (options.by,) if options.by else ()
-    results = read_results(folder, ReadOptions(more, options.anonymous, options.anonymous_sites, options.processes))
+    results = read_results(folders, ReadOptions(more, options.anonymous, options.anonymous_sites, options.processes))
     if not results.members:
+        folder = results.folder
         cause = f"no valid result below {folder}; {results.invalid[0]}"
         raise SifmarkError(cause, f"list all problems: sifmark results.validate {folder}", code="result-invalid")
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
@@ -133,7 +134,7 @@ def make_site(folder: Path, options: SiteOptions) -> Site:
     overview = overview_of([each for each in results.members if each.id in newest], by)
     drawn = history.with_page[: max(0, options.most_charts - sum(map(len, charts)))]
     return Site(
-        title=options.title or _title(folder, options),
+        title=options.title or _title(results.folder, options),
         by=by,
         results=results,
         history=history,

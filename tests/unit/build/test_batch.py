@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, labels_of
 
-from sifmark.build import batch, space
-from sifmark.build.batch import (
+from sifmark.builds import batch, space
+from sifmark.builds.batch import (
     Action,
     BuildOptions,
     BuildOutcome,
@@ -21,7 +21,7 @@ from sifmark.build.batch import (
     plan_build,
     run_builds,
 )
-from sifmark.build.space import require_space
+from sifmark.builds.space import require_space
 from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CompletedCommand

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from unit.fakes import FakeEngine, settings_for, write_image
 
-from sifmark.build.clean import remove_products
-from sifmark.build.image import build_recipe, state
-from sifmark.build.listing import buildable, image_rows, recipe_rows, workload_rows
-from sifmark.build.records import record_path
-from sifmark.build.reproduce import reproduce_image
-from sifmark.commands.image import reproduce as command
-from sifmark.commands.list import show_list
+from sifmark.builds.clean import remove_products
+from sifmark.builds.image import build_recipe, state
+from sifmark.builds.listing import buildable, image_rows, recipe_rows, workload_rows
+from sifmark.builds.records import record_path
+from sifmark.builds.reproduce import reproduce_image
+from sifmark.commands import image as command
+from sifmark.commands.images import show_list
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine

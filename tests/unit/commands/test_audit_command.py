@@ -11,7 +11,7 @@ from unit.fakes import FakeEngine, settings_for
 
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.attestations.scanners import SCANNERS
-from sifmark.commands.image import audit as command
+from sifmark.commands import image as command
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings, load_settings
 
@@ -175,10 +175,10 @@ def test_what_is_no_file_of_a_bounded_size_is_not_read(tmp_path: Path, monkeypat
     os.mkfifo(pipe)
     endless.symlink_to("/dev/zero")
     large.write_bytes(DOCUMENT)
-    monkeypatch.setattr(command, "_MOST", len(DOCUMENT) - 1)
+    monkeypatch.setattr(command, "_LARGEST_SBOM", len(DOCUMENT) - 1)
     for path in (pipe, endless, large):
         with pytest.raises(UsageError) as error:
             command.read_document(str(path), load_settings())
         assert error.value.code == "file-unreadable"
-    monkeypatch.setattr(command, "_MOST", len(DOCUMENT))
+    monkeypatch.setattr(command, "_LARGEST_SBOM", len(DOCUMENT))
     assert command.read_document(str(large), load_settings()) == DOCUMENT

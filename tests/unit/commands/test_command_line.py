@@ -1,4 +1,4 @@
-"""What every command has in common, whatever it does: help, suggestions, errors with codes, formats, former names."""
+"""What every command has in common, whatever it does: help, suggestions, errors with codes and formats."""
 
 import json
 import os
@@ -6,24 +6,27 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
 
 import pytest
-from invoke.context import Context
-from invoke.exceptions import Exit
 
-from sifmark.commands import command_line, invoke_tasks
-from sifmark.commands.command_line import main
-from sifmark.commands.command_table import COMMANDS, GROUPS
-from sifmark.commands.definition import BASES, ENGINE, Argument, Command, Keys, Option, Strings, command
+from sifmark.commands import framework
+from sifmark.commands.command_line import GROUPS, main
 from sifmark.commands.failures import error_lines, run_body
-from sifmark.commands.invoke_tasks import namespace
+from sifmark.commands.framework import (
+    COMMANDS,
+    argument,
+    bases_option,
+    command,
+    engine_option,
+    flag,
+    key_option,
+    option,
+)
 from sifmark.core import paths
-from sifmark.core.console import configure, output
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
+from sifmark.core.terminal import configure, output
 
-FORMER = {each.former: name for name, each in COMMANDS.items() if each.former}
 RESULT = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
 
 
@@ -47,42 +50,70 @@ def test_what_commands_import_is_compiled_once_where_python_may(switch: str, kep
     assert any((tmp_path / "compiled").rglob("settings.*.pyc")) is kept
 
 
-def test_commands_are_in_groups() -> None:
-    top = [name for name in COMMANDS if "." not in name]
-    assert top == ["list", "build", "run", "verify", "compare", "doctor", "clean", "report"]
-    groups = {name.partition(".")[0] for name in COMMANDS if "." in name or name == "report"}
-    assert groups == {"data", "device", "image", "published", "recipe", "registry", "report", "results", "study"}
-    assert len(GROUPS) == len(groups) - 3, "some share one, so that the list of commands fits a screen"
+def test_every_command_is_listed_once() -> None:
+    listed = [command.name for commands in GROUPS.values() for command in commands]
+    assert sorted(map(str, listed)) == sorted(COMMANDS)
+    assert listed[:8] == ["list", "build", "run", "verify", "compare", "doctor", "clean", "image.render"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_explains_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith(f"Usage: sifmark {name} ") and COMMANDS[name].summary in " ".join(text.split())
+    assert text.startswith(f"Usage: sifmark {name} ") and str(COMMANDS[name].short_help) in " ".join(text.split())
     assert f"Example: sifmark {COMMANDS[name].example}\n" in text
     assert max(map(len, text.splitlines())) <= 80
-    for parameter in COMMANDS[name].parameters:
-        assert parameter.option.help, f"{parameter.name} has no help"
-        assert parameter.option.short in ("", "j", "n", "o")
-        assert parameter.positional or f"--{parameter.flag}" in text
+    for parameter in COMMANDS[name].params:
+        if not getattr(parameter, "hidden", False):
+            assert parameter.help, f"{parameter.name} has no help"
+            assert {word for word in parameter.opts if len(word) == 2} <= {"-j", "-n", "-o", "-q", "-v"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_example_of_a_command_can_be_parsed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = COMMANDS[name].example.split()
     assert words[0] == name
-    monkeypatch.setattr(command_line, "run_body", lambda body, as_json: 7)
+    monkeypatch.setattr(framework, "run_body", lambda body, as_json: 7)
     assert main(words) == 7
 
 
 @pytest.mark.parametrize("words", [["--help"], ["help"], ["-h"], []])
 def test_the_list_of_commands_fits_a_screen(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
-    main(words)
-    text = "".join(capsys.readouterr())
+    assert main(words) == 0
+    text = capsys.readouterr().out
     lines = text.splitlines()
     assert len(lines) <= 60 and max(map(len, lines)) <= 80
     assert all(f"\n  {name} " in text for name in COMMANDS)
+
+
+@pytest.mark.parametrize("words", [["study"], ["study", "--help"], ["study", "-h"], ["help", "study"]])
+def test_a_group_lists_its_commands(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 0
+    text = capsys.readouterr().out
+    shown = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
+    assert shown == [name for name in COMMANDS if name.startswith("study.")]
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "." in name])
+def test_a_blank_may_take_the_place_of_the_dot(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, _, short = name.partition(".")
+    assert main([name, "--help"]) == 0
+    with_dot = capsys.readouterr().out
+    assert main([group, short, "--help"]) == 0
+    assert capsys.readouterr().out == with_dot
+    monkeypatch.setattr(framework, "run_body", lambda body, as_json: 7)
+    assert main([group, short, *COMMANDS[name].example.split()[1:]]) == 7
+
+
+def test_help_loads_nothing_that_only_commands_need() -> None:
+    program = "import sys; from sifmark.commands.command_line import main; main(['--help']); main(['build', '--help'])"
+    program += "; print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stderr.split() if name.startswith("sifmark.")}
+    assert {name.split(".")[1] for name in loaded} == {"commands", "core"}
+    assert not {"rich", "jsonschema", "requests", "docker"} & {name.split(".")[0] for name in done.stderr.split()}
 
 
 @pytest.mark.parametrize(
@@ -104,37 +135,20 @@ def test_inv_behaves_as_sifmark_does(words: str, same: str, tmp_path: Path) -> N
 
 
 def test_inv_lists_and_completes_the_commands(tmp_path: Path) -> None:
-    listed = typed("inv", tmp_path, "--list").stdout.splitlines()
-    assert len(listed) <= 60 and max(map(len, listed)) <= 80
-    names = [line.split()[0] for line in listed if line.startswith("  ") and line[2] != " "]
-    assert sorted(names) == sorted(COMMANDS)
+    listed = typed("sifmark", tmp_path, "--help").stdout
+    assert typed("inv", tmp_path).stdout == typed("inv", tmp_path, "--list").stdout == listed
     assert sorted(typed("inv", tmp_path, "--complete", "--", "inv").stdout.split()) == sorted(COMMANDS)
     assert typed("inv", tmp_path, "--help", "build").stdout.startswith("Usage: sifmark build ")
-
-
-def test_a_task_can_be_called_from_python(capsys: pytest.CaptureFixture[str]) -> None:
-    tasks = namespace()
-    tasks["results.validate"](Context(), paths=[str(RESULT)])
-    assert "valid" in capsys.readouterr().out
-    with pytest.raises(Exit) as caught:
-        tasks["results.validate"](Context(), paths=["nowhere"])
-    assert caught.value.code == 2
-
-
-def test_a_command_may_be_called_like_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = {name: Command(name, COMMANDS["report"].body) for name in ("report", "report.site", "clean")}
-    monkeypatch.setattr(invoke_tasks, "COMMANDS", commands)
-    tasks = namespace()
-    assert set(tasks.task_names) == set(commands)
-    assert {context.name for context in tasks.to_contexts()} == set(commands), "each can be parsed"
-    assert [tasks[name].name for name in ("report", "report.site")] == ["report", "site"]
 
 
 @pytest.mark.parametrize(
     ("words", "status", "code", "message"),
     [
         ("bild", 2, "unknown-name", "remedy: did you mean build?"),
-        ("pull", 2, "argument-missing", "for example: sifmark registry.pull cpu"),
+        ("pull cpu", 2, "unknown-name", "did you mean registry.pull?"),
+        ("registry.pull", 2, "argument-missing", "for example: sifmark registry.pull cpu"),
+        ("registry pul cpu", 2, "unknown-name", "did you mean registry.pull"),
+        ("study.init --systems a:cpu", 2, "argument-missing", "--workloads is missing"),
         ("registry.pul cpu", 2, "unknown-name", "did you mean registry.pull"),
         ("showw", 2, "unknown-name", "did you mean results.show?"),
         ("build --foce cpu", 2, "unknown-option", "did you mean --force? see sifmark build --help"),
@@ -205,23 +219,6 @@ def test_an_error_is_json_for_programs(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["error"]["code"] == "unknown-option"
 
 
-@pytest.mark.parametrize("former", FORMER)
-def test_a_former_name_works_and_says_the_new_one(former: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([former, "--help"]) == 0
-    old = capsys.readouterr().out
-    main([FORMER[former], "--help"])
-    assert old.partition("\n")[2] == capsys.readouterr().out.partition("\n")[2]
-
-
-def test_a_former_name_announces_its_end_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", str(RESULT)]) == 0
-    old = capsys.readouterr()
-    assert main(["results.validate", str(RESULT)]) == 0
-    new = capsys.readouterr()
-    assert old.out == new.out == f"valid  {RESULT}\n"
-    assert old.err == f"validate is now results.validate; the old name goes away in 0.3\n{new.err}"
-
-
 def test_a_failure_is_printed_as_json_only_if_nothing_was_printed(capsys: pytest.CaptureFixture[str]) -> None:
     def fails_late() -> None:
         output("[]")
@@ -263,31 +260,28 @@ def test_a_traceback_is_a_detail(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_options_become_values_of_the_body_and_settings() -> None:
+def test_options_become_values_of_the_body_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, object] = {}
+    monkeypatch.setattr(framework, "COMMANDS", {})
 
-    @command("group.task", ENGINE, BASES)
+    @command("group.task")
+    @argument("names", "Names.", nargs=-1)
+    @option("--count", "A number.", least=1)
+    @flag("--dry-run", "A flag.")
+    @key_option
+    @engine_option
+    @bases_option
     def task(
-        settings: Settings,
-        names: Annotated[Strings, Argument("Names.")],
-        count: Annotated[int, Option("A number.", least=1)] = 7,
-        dry_run: Annotated[bool, Option("A flag.")] = False,
-        key: Keys = (),
+        settings: Settings, names: Sequence[str], count: int = 7, dry_run: bool = False, key: Sequence[str] = ()
     ) -> None:
         given.update(settings=settings, names=names, count=count, dry_run=dry_run, key=key)
 
-    assert isinstance(task, Command)
     words = ["a", "b", "--engine", "docker", "--bases", "stand-in", "--key", "a.pub", "--dry-run", "--key", "b.pub"]
-    assert command_line._click_command(task).main(words, standalone_mode=False) == 0
-    settings = given["settings"]
+    assert framework.COMMANDS["group.task"].main(words, standalone_mode=False) == 0
+    settings = given.pop("settings")
     assert isinstance(settings, Settings)
     assert (settings.engine, settings.bases, settings.keys) == ("docker", "stand-in", ("a.pub", "b.pub"))
-    assert (given["names"], given["count"], given["dry_run"], given["key"]) == (
-        ("a", "b"),
-        7,
-        True,
-        ("a.pub", "b.pub"),
-    )
+    assert given == {"names": ("a", "b"), "count": 7, "dry_run": True, "key": ("a.pub", "b.pub")}
 
 
 @pytest.mark.parametrize(
@@ -298,6 +292,8 @@ def test_options_become_values_of_the_body_and_settings() -> None:
         ("list cp", "cpu_tf"),
         ("build --for", "--force"),
         ("study.plan qui", "quick"),
+        ("study plan qui", "quick"),
+        ("study pl", "plan"),
     ],
 )
 def test_a_shell_completes_commands_options_and_names(words: str, offered: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_summary_is_appended_on_github_alone(
 def test_a_log_is_folded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], variable: str, first: str, last: str
 ) -> None:
-    from sifmark.core.console import status
+    from sifmark.core.terminal import status
 
     for name in ("GITHUB_ACTIONS", "GITLAB_CI"):
         monkeypatch.delenv(name, raising=False)

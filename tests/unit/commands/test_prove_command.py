@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, settings_for, sha256
 
-from sifmark.commands.device import prove
+from sifmark.commands import hosts as prove
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import UsageError
 from sifmark.core.paths import ENTRYPOINTS
 from sifmark.core.permissions import file_state
 from sifmark.core.settings import Settings
-from sifmark.engines import CheckFailed
+from sifmark.doctor import host
+from sifmark.engines import CheckFailed, start
 from sifmark.engines.facts import IMAGE_VARIABLE
 from sifmark.engines.start import CheckedImage
 
@@ -21,7 +22,7 @@ from sifmark.engines.start import CheckedImage
 @pytest.fixture(autouse=True)
 def doctor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that was looked at: to look takes seconds."""
-    monkeypatch.setattr(prove, "check_host", lambda _: [Check("memory", Status.PASSED, "enough")])
+    monkeypatch.setattr(host, "check_host", lambda _: [Check("memory", Status.PASSED, "enough")])
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def program(tmp_path: Path) -> Path:
 def proved(folder: Path, settings: Settings, image: str = "", python: str = "python3") -> Any:
     """Prove, and return the exit code."""
     with pytest.raises(SystemExit) as ended:
-        prove.prove_device(image, 5, str(folder), "lstm", python, settings)
+        prove.prove_device(settings, image, 5, str(folder), "lstm", python)
     return ended.value.code
 
 
@@ -81,15 +82,15 @@ def test_an_image_that_was_replaced_meanwhile_proves_nothing(
         file.write_text("another image")
         return image
 
-    monkeypatch.setattr(prove, "check_image", looked_at)
+    monkeypatch.setattr(start, "check_image", looked_at)
     with pytest.raises(CheckFailed) as error:
-        prove.prove_device("lstm-cpu", 5, str(tmp_path / "proof"), "", "", settings_for(engine, monkeypatch))
+        prove.prove_device(settings_for(engine, monkeypatch), "lstm-cpu", 5, str(tmp_path / "proof"), "", "")
     assert error.value.code == "image-altered" and not Path(f"{program}.words").exists()
 
 
 def test_a_proof_is_not_overwritten(site: Settings, program: Path, tmp_path: Path) -> None:
     (tmp_path / "proof.json").write_text("{}")
     with pytest.raises(UsageError) as error:
-        prove.prove_device("", 5, str(tmp_path), "", str(program), site)
+        prove.prove_device(site, "", 5, str(tmp_path), "", str(program))
     assert error.value.code == "folder-not-empty"
     assert not (tmp_path / "doctor.json").exists() and not Path(f"{program}.words").exists()

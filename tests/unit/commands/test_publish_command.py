@@ -8,10 +8,11 @@ from xml.etree import ElementTree
 import pytest
 from unit.fakes import FakeEngine
 
-from sifmark.commands.registry.publish import Publication, carry_out, publish
+from sifmark.commands.registry import show_publication
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
+from sifmark.publish.publication import Publication, carry_out
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.stores import StoreListing, open_store
 from sifmark.trust.image import CheckSkipped
@@ -110,7 +111,7 @@ def test_a_failure_ends_the_work_after_its_summary(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     broken = Broken("cpu", "r", "", None, "", FakeEngine(site), FakePublisher(), site)
     with pytest.raises(SifmarkError) as error:
-        publish(broken, "json", junit=str(tmp_path / "publish.xml"))
+        show_publication(broken, "json", junit=str(tmp_path / "publish.xml"))
     assert error.value.code == "registry-unreachable"
     printed = capsys.readouterr()
     steps = {step["step"]: step for step in json.loads(printed.out)["steps"]}
@@ -123,7 +124,7 @@ def test_a_failure_ends_the_work_after_its_summary(
     summary = (tmp_path / "summary.md").read_text()
     assert summary.startswith("### Published: cpu\n\n| step") and "| push | failed |" in " ".join(summary.split())
     with pytest.raises(SifmarkError):
-        publish(broken, "table")
+        show_publication(broken, "table")
     table = capsys.readouterr().out
     assert [line.split()[:2] for line in table.splitlines()] == [
         ["passed", "build"],

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from sifmark.commands.command_table import COMMANDS
+from sifmark.commands.framework import COMMANDS
 from sifmark.core import paths
 
 SOURCES = sorted([*(paths.ROOT / "sifmark").rglob("*.py"), *(paths.ROOT / "entrypoints").rglob("*.py")])
@@ -41,7 +41,7 @@ def test_every_command_in_a_text_exists_with_its_options() -> None:
             if (command := COMMANDS.get(name)) is None:
                 assert "." not in name or name.split(".")[0] not in {group.split(".")[0] for group in COMMANDS}, text
                 continue
-            flags = {parameter.flag for parameter in command.parameters} | GENERAL
+            flags = {word.removeprefix("--") for parameter in command.params for word in parameter.opts} | GENERAL
             options = {word.removeprefix("--") for word in words if word.startswith("--") and word != "--"}
             assert options <= flags, f"{file}: {text}"
             checked += 1

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.commands.image import sign as module
-from sifmark.commands.image.sign import sign, signing_key
+from sifmark.commands.image import sign, signing_key
 from sifmark.core.errors import UsageError
 from sifmark.core.settings import Settings
+from sifmark.publish import publisher
 from sifmark.publish.reports import SigningKey, SignReport
 
 
@@ -48,7 +48,7 @@ def test_a_reference_is_an_answer_and_a_file_is_progress(
         def sign(*_: object) -> SignReport:
             return SignReport("x", published, "x: signed")
 
-    monkeypatch.setattr(module, "publisher_of", lambda _: Publisher)
-    sign("cpu", "", "0", site)
+    monkeypatch.setattr(publisher, "publisher_of", lambda _: Publisher)
+    sign("cpu", site, pgp="0")
     printed = capsys.readouterr()
     assert (printed.out, printed.err) == (("x: signed\n", "") if published else ("", "x: signed\n"))

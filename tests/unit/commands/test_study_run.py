@@ -11,9 +11,8 @@ import pytest
 from unit.fake_studies import ScriptEngine
 from unit.fakes import settings_for
 
-from sifmark.commands.study import status as status_module
-from sifmark.commands.study.run import RunOptions, run_study
-from sifmark.commands.study.status import show_status
+from sifmark.commands import studies as status_module
+from sifmark.commands.studies import RunOptions, run_study, show_status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.studies.plan import Request

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.core import console
+from sifmark.core import console, terminal
 from sifmark.core.console import markdown_text
 
 ROWS = [["cpu", 1234567, ["a", "b"]], ["with\n\x1b]0;other\x07 text [bold]", 5, []]]
@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 def test_in_a_pipe_columns_are_as_wide_as_their_words(capsys: pytest.CaptureFixture[str]) -> None:
-    console.output_table("image", "parameters", "names", rows=ROWS)
+    terminal.output_table("image", "parameters", "names", rows=ROWS)
     captured = capsys.readouterr()
     assert captured.err == ""
     assert captured.out.splitlines() == [
@@ -32,18 +32,18 @@ def test_in_a_pipe_columns_are_as_wide_as_their_words(capsys: pytest.CaptureFixt
 
 
 def test_a_table_without_rows_has_its_head(capsys: pytest.CaptureFixture[str]) -> None:
-    console.output_table("image", "state", rows=[], stderr=True)
+    terminal.output_table("image", "state", rows=[], stderr=True)
     assert capsys.readouterr() == ("", "image  state\n")
 
 
 def test_on_a_terminal_no_cell_moves_the_cursor(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stdout", stream)
     monkeypatch.setenv("TERM", "dumb")
-    console._console.cache_clear()
-    console.output_table("image", "parameters", "names", rows=ROWS)
-    console._console.cache_clear()
-    shown = terminal.getvalue()
+    terminal._console.cache_clear()
+    terminal.output_table("image", "parameters", "names", rows=ROWS)
+    terminal._console.cache_clear()
+    shown = stream.getvalue()
     assert "1,234,567" in shown and "with\\n\\x1b]0;other\\x07 text [bold]" in shown
     assert "\x1b]" not in shown and "\x07" not in shown
 
@@ -51,11 +51,11 @@ def test_on_a_terminal_no_cell_moves_the_cursor(monkeypatch: pytest.MonkeyPatch)
 def test_in_a_log_a_transfer_is_reported_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with console.step("push cpu.sif") as progress:
+    with terminal.step("push cpu.sif") as progress:
         progress.transferred(2**20, 3 * 2**30)
     assert capsys.readouterr().err.splitlines()[0] == "- push cpu.sif ..."
-    monkeypatch.setattr(console, "HEARTBEAT", 0.0)
-    with console.step("push cpu.sif") as progress:
+    monkeypatch.setattr(terminal, "HEARTBEAT", 0.0)
+    with terminal.step("push cpu.sif") as progress:
         progress.transferred(2**20, 3 * 2**30)
         progress.transferred(5)
     said = capsys.readouterr().err.splitlines()[1:3]
@@ -65,10 +65,10 @@ def test_in_a_log_a_transfer_is_reported_now_and_then(
 def test_a_file_that_another_program_writes_is_watched(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(console, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(terminal, "HEARTBEAT", 0.0)
     monkeypatch.setattr(console, "WATCHED_EVERY", 0.001)
     shown = ""
-    with console.step("convert") as progress, progress.watching(tmp_path / "image.sif"):
+    with terminal.step("convert") as progress, progress.watching(tmp_path / "image.sif"):
         (tmp_path / "image.sif").write_bytes(bytes(3000))
         while "3 KiB" not in shown:
             shown += capsys.readouterr().err
@@ -78,3 +78,28 @@ def test_a_file_that_another_program_writes_is_watched(
 def test_no_text_begins_a_part_of_a_document(text: str) -> None:
     assert markdown_text(text) in (f"\\{text}", text.strip())
     assert not re.match(r"[#>~|\[*-]|\s", markdown_text(text))
+
+
+def test_a_state_is_coloured_in_its_own_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.configure(color="always")
+    terminal.output_table("file", "state", rows=[["failed.json", "failed"], ["x", "valid"]])
+    terminal.configure()
+    assert capsys.readouterr().out.splitlines() == [
+        "file         state",
+        "failed.json  \x1b[31mfailed\x1b[0m",
+        "x            \x1b[32mvalid\x1b[0m",
+    ]
+
+
+def test_wide_characters_take_two_columns() -> None:
+    assert list(console.align_columns([["name", "x"], ["結果", "1"]])) == ["name  x", "結果  1"]
+
+
+def test_the_library_is_silent_unless_it_is_given_a_reporter(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = console.report_to(console.Reporter())
+    with console.step("build") as progress:
+        progress.detail("half")
+        console.status("a line")
+        console.warn("a warning")
+    console.report_to(shown)
+    assert capsys.readouterr() == ("", "")

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.commands.data.prepare import PrepareOptions, prepare_data
+from sifmark.commands.data import PrepareOptions, prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
@@ -113,7 +113,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     prepare(source, tmp_path / "whole", per_file=4)
     code = (
         "import os, sys\n"
-        "from sifmark.commands.data.prepare import PrepareOptions, prepare_data\n"
+        "from sifmark.commands.data import PrepareOptions, prepare_data\n"
         "from sifmark.datasets import packer\n"
         "written = packer.write_json\n"
         "def write_json(target, document):\n"

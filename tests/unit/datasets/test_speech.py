@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sifmark.commands.data.prepare import PrepareOptions, prepare_data
+from sifmark.commands.data import PrepareOptions, prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sifmark.commands.doctor import run_doctor
+from sifmark.commands.hosts import run_doctor
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
@@ -147,7 +147,7 @@ def test_what_is_bad_is_named_at_the_end(
     bad = Check("Apptainer", Status.FAILED, "not installed", "install it")
     monkeypatch.setattr(host, "CHECKS", (lambda _: iter([bad]), lambda _: iter([Check("fuse", Status.PASSED, "x")])))
     with pytest.raises(SifmarkError, match="not ready: Apptainer") as error:
-        run_doctor("", site, "json" if as_json else "table")
+        run_doctor(site, form="json" if as_json else "table")
     assert error.value.code == "host-not-ready"
     printed = capsys.readouterr().out
     if as_json:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sifmark.commands.registry.list import catalog
+from sifmark.commands.registry import catalog
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import sha256_file
 from sifmark.core.settings import Settings
@@ -86,7 +86,7 @@ def test_a_folder_is_written_as_a_document_and_a_page(
     file = tmp_path / "x.sif"
     file.write_bytes(b"sif")
     open_store(str(tmp_path / "store"), "1", site).push((FIRST,), publish(file, sha256_file(file), 3, {}), file)
-    catalog(str(tmp_path / "store"), "1", str(tmp_path / "site"), site, "table")
+    catalog(site, str(tmp_path / "store"), "1", str(tmp_path / "site"))
     written = [tmp_path / "site" / name for name in ("catalog.json", "index.html")]
     assert capsys.readouterr().out.splitlines() == list(map(str, written))
     document = json.loads((tmp_path / "site" / "catalog.json").read_text())

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from unit.fakes import write_image
 
-from sifmark.build import ledger
-from sifmark.build.records import read_record, record_path, write_build_record
+from sifmark.builds import ledger
+from sifmark.builds.records import read_record, record_path, write_build_record
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine

@@ -8,9 +8,8 @@ import pytest
 from unit.report import samples
 
 from sifmark.commands.command_line import main
-from sifmark.commands.report import packages
 from sifmark.core.errors import UsageError
-from sifmark.report import report
+from sifmark.report import packages, report
 from sifmark.report.content import sections
 from sifmark.report.write import PAGE, folder_of_report
 from sifmark.results.load import REPORT_MARKER

@@ -13,13 +13,14 @@ from published_page import STUDIES, published_pictures, repeated_tables
 from unit.studies.test_published_comparison import repeats, written
 
 from sifmark.commands.command_line import main
-from sifmark.commands.report.report import ReportOptions, write_report
+from sifmark.commands.reports import write_report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
 from sifmark.report.charts.by_batch import throughput_by_batch
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.over_published import ours_over_published
 from sifmark.report.charts.render import LONGEST_TEXT, page_svg
+from sifmark.report.library import ReportOptions
 from sifmark.report.load import load_report_results
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.outputs.printed import draw_ratios, panels_of, pictures_of

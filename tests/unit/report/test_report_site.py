@@ -116,6 +116,13 @@ def test_the_page_of_a_series_has_a_chart_with_the_change_and_both_periods(resul
     assert [row[2] for row in chart.table.rows] == [str(LOWERED), str(NIGHTS - LOWERED)]
 
 
+def test_several_folders_make_one_site(results: Path) -> None:
+    whole = make_site(results, ALONE)
+    parts = make_site([folder for folder in sorted(results.iterdir()) if folder.is_dir()], ALONE)
+    assert {each.id for each in parts.results.members} == {each.id for each in whole.results.members}
+    assert [page.study.name for page in parts.studies] == [page.study.name for page in whole.studies]
+
+
 def test_numbers_are_those_of_compare(results: Path) -> None:
     site = make_site(results, ALONE)
     comparison = compare_results([str(results / "quick")], Query(("throughput",), more_fields=("site",)))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from unit.report import samples
 
 import sifmark
-from sifmark.commands.results.export import export_results
+from sifmark.commands.results import export_results
 from sifmark.report.files.files import report_files
 from sifmark.report.load import load_report_results
 from sifmark.report.report import make_report

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.keys import make_key
 
-from sifmark.commands.results.show import show_results
-from sifmark.commands.results.validate import validate_results
+from sifmark.commands.results import show_results, validate_results
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import compact_json
 from sifmark.results import archive as archives

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from sifmark.commands.compare import CompareOptions, GateError, compare
 from sifmark.core import paths
-from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
+from sifmark.core.terminal import configure
 from sifmark.results.comparison.baselines import MOST_DIFFERING
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import FIELDS
@@ -1054,7 +1054,6 @@ def test_numbers_beyond_measure_are_missing() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "xml"}, "no format 'xml'"),
         ({"allow": ["stand_in"]}, "no field 'stand_in'"),
         ({"baseline": "accelerator.name"}, "is neither FIELD=VALUE nor a path with results"),
         ({"baseline": "site="}, "is neither FIELD=VALUE nor a path with results"),

@@ -11,7 +11,7 @@ import documents
 import pytest
 from unit.keys import KINDS, make_key
 
-from sifmark.commands.results.sign import sign_files, verify_files
+from sifmark.commands.results import sign_files, verify_files
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.keys import key_id
 from sifmark.core.settings import Settings
@@ -127,7 +127,7 @@ def test_commands_sign_and_verify(
 ) -> None:
     key, public = make_key(tmp_path, "site")
     with pytest.raises(UsageError, match="which key should sign"):
-        sign_files([str(result)], "", site, "table")
+        sign_files([str(result)], site, "", "table")
     with pytest.raises(UsageError) as caught:
         verify_files([str(result)], site, "table")
     assert caught.value.code == "no-trusted-key"
@@ -135,6 +135,6 @@ def test_commands_sign_and_verify(
     with pytest.raises(SifmarkError, match="1 of 1 files"):
         verify_files([str(result)], trusting, "json")
     assert json.loads(capsys.readouterr().out)[0]["reason"] == "it is not signed"
-    sign_files([str(result.parent)], "", trusting, "table")
+    sign_files([str(result.parent)], trusting, "", "table")
     verify_files([str(result.parent)], trusting, "json")
     assert json.loads(capsys.readouterr().out.partition("\n")[2])[0]["signer"] == key_id(Path(public))

@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from unit.studies.histories import DRIVER, FIRST, IMAGE, key, nights, write_nights, write_run
 
-from sifmark.commands.results.export import export_results
+from sifmark.commands.results import export_results
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.results.tidy import ResultPlace, Table, columns, rows
 

@@ -13,10 +13,7 @@ from unit.keys import make_key
 
 from sifmark.commands.answers import TABLE
 from sifmark.commands.compare import CompareOptions, compare
-from sifmark.commands.results.show import show_results
-from sifmark.commands.results.sign import sign_files
-from sifmark.commands.results.trace import trace_results
-from sifmark.commands.results.validate import validate_results
+from sifmark.commands.results import show_results, sign_files, trace_results, validate_results
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 
@@ -29,8 +26,8 @@ FORGERIES: list[tuple[Sequence[str], float, str]] = [
 COMMANDS: dict[str, Callable[[str, Settings], None]] = {
     "results.validate": lambda file, _: validate_results([file], TABLE),
     "results.show": lambda file, _: show_results([file], TABLE),
-    "results.trace": lambda file, settings: trace_results([file], "", settings, TABLE),
-    "results.sign": lambda file, settings: sign_files([file], "", settings, TABLE),
+    "results.trace": lambda file, settings: trace_results([file], settings, "", TABLE),
+    "results.sign": lambda file, settings: sign_files([file], settings, "", TABLE),
     "compare": lambda file, _: compare(CompareOptions((file,))),
 }
 

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 from jsonschema import ValidationError
 
 from sifmark.commands.answers import TABLE
-from sifmark.commands.results.show import show_results
-from sifmark.commands.results.validate import validate_results
+from sifmark.commands.results import show_results, validate_results
 from sifmark.core import paths
-from sifmark.core.console import configure
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
+from sifmark.core.terminal import configure
 from sifmark.report.marks import marks_of_result
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse

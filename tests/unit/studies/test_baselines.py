@@ -10,8 +10,7 @@ import pytest
 from unit.studies.histories import DRIVER, FIRST, HOST, IMAGE, key, write_nights, write_run
 
 from sifmark.commands.compare import CompareOptions, GateError, compare
-from sifmark.commands.study.baseline import BaselineOptions, keep_baseline, list_baselines
-from sifmark.commands.study.paths import result_paths
+from sifmark.commands.studies import BaselineOptions, keep_baseline, list_baselines
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.schemas import errors_of
@@ -19,6 +18,7 @@ from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.query import Query
 from sifmark.studies.history.baseline import baseline_file, make_baseline, read_baseline, write_baseline
+from sifmark.studies.load import result_paths
 
 KEPT = [100.0, 100.5, 99.5]
 # Before and after an update.

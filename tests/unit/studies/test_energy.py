@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import documents
 import pytest
 
-from sifmark.commands.study.energy import EnergySource, show_energy
+from sifmark.commands.study_analysis import EnergySource, show_energy
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import load_settings
 from sifmark.studies.analysis.energy import EnergyPrices, EnergyRow, MeteredRun, metered_run, prices_of, total

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import tomlkit
 
-from sifmark.commands.study.nodes import write_study
+from sifmark.commands.study_analysis import write_study
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.studies.analysis.every_node import NodeSystem, nodes_of_partition, study_on_nodes
@@ -104,9 +104,9 @@ def test_without_slurm_the_nodes_have_to_be_named(tmp_path: Path, monkeypatch: p
 
 def test_the_study_is_written_or_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str], site: Settings) -> None:
     target = tmp_path / "all.toml"
-    write_study("screen", "n[1-3]", "", "cpu", 2, str(target), site)
-    write_study("screen", "n[1-3]", "", "cpu", 2, "", site)
+    write_study("screen", site, "n[1-3]", "", "cpu", 2, str(target))
+    write_study("screen", site, "n[1-3]", "", "cpu", 2)
     assert capsys.readouterr().out == target.read_text().rstrip("\n") + "\n"
     for nodes, output in (("", ""), ("n1", "all.txt")):
         with pytest.raises(UsageError):
-            write_study("screen", nodes, "", "cpu", 0, output, site)
+            write_study("screen", site, nodes, "", "cpu", 0, output)

@@ -10,13 +10,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import documents
 import pytest
 import yaml
 from unit.fake_studies import wait_for_opened
 from unit.studies.exporting import CLUSTER, GOLDEN, HERE, IMAGES, OPTIONS, STUDY, plan, run, seconds_of, texts
 
-from sifmark.commands.command_table import COMMANDS
+from sifmark.commands.framework import COMMANDS
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
@@ -348,8 +349,8 @@ def test_what_cannot_be_written_is_refused(tmp_path: Path, site: Settings) -> No
 
 
 def test_every_format_is_offered() -> None:
-    (choices,) = [each.option.choices for each in COMMANDS["study.export"].parameters if each.name == "format_"]
-    assert set(choices) == set(FORMATS)
+    (kind,) = [each.type for each in COMMANDS["study.export"].params if each.name == "target"]
+    assert isinstance(kind, click.Choice) and set(kind.choices) == set(FORMATS)
 
 
 def test_job_scripts_are_submitted_by_hand(tmp_path: Path, site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:

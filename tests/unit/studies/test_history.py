@@ -22,7 +22,7 @@ from unit.studies.histories import (
 
 from sifmark.commands.command_line import main
 from sifmark.commands.compare import GateError
-from sifmark.commands.study.history import HistoryOptions, show_history
+from sifmark.commands.study_analysis import HistoryOptions, show_history
 from sifmark.core.errors import UsageError
 from sifmark.studies.history.changes import RUNS, SESSIONS, History, histories
 from sifmark.studies.history.environment import covariate_changes, environment_changes

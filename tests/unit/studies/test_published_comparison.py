@@ -13,8 +13,7 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.compare import PUBLISHED, CompareOptions, compare
-from sifmark.commands.published.compare import compare_published
+from sifmark.commands.compare import PUBLISHED, CompareOptions, compare, compare_published
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.recipes.names import cards
 from sifmark.results.comparison.observation import ComparisonGroup, Observation

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.commands.published.list import list_published
-from sifmark.commands.published.show import show_published
+from sifmark.commands.published import list_published, show_published
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import validator

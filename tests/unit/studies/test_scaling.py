@@ -10,7 +10,7 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.study.scaling import show_scaling
+from sifmark.commands.study_analysis import show_scaling
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.results.comparison.compare import compare_observations

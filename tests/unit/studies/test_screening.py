@@ -11,7 +11,7 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.study.screen import NodesNamedError, ScreenRequest, expected_nodes, screen_nodes
+from sifmark.commands.study_analysis import NodesNamedError, ScreenRequest, expected_nodes, screen_nodes
 from sifmark.core.errors import UsageError
 from sifmark.results.comparison.tables import TEXT
 from sifmark.studies.analysis.node_names import compress, expand

@@ -12,9 +12,9 @@ from unit.fakes import FakeEngine, FakeInspection, labels_of, sha256
 from unit.keys import make_key
 
 from sifmark.attestations.sbom import CYCLONEDX
-from sifmark.build import ledger
-from sifmark.build.records import record_path
-from sifmark.commands.results.trace import STATES, link_document, trace_results
+from sifmark.builds import ledger
+from sifmark.builds.records import record_path
+from sifmark.commands.results import STATES, link_document, trace_results
 from sifmark.core import git
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError, UsageError
@@ -297,7 +297,7 @@ def test_words_of_links_are_a_contract() -> None:
 def test_a_broken_link_fails(site: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(SifmarkError) as error:
-        trace_results([str(tmp_path / "x.json")], "", site, "table")
+        trace_results([str(tmp_path / "x.json")], site, "", "table")
     assert error.value.code == "trace-broken" and "contradicted" in capsys.readouterr().out
 
 
@@ -316,19 +316,19 @@ def test_a_required_link_must_be_verified(
     """Of a result that was made outside an image."""
     monkeypatch.setenv("CI", ci)
     with nullcontext() if code is None else pytest.raises(SifmarkError, check=lambda error: error.code == code):
-        trace_results([str(TRAINING)], "", site, "json", require)
+        trace_results([str(TRAINING)], site, "", "json", require)
 
 
 def test_a_link_that_there_is_none_of_cannot_be_required(site: Settings) -> None:
     with pytest.raises(UsageError, match="no link 'pakages'.*"):
-        trace_results([str(TRAINING)], "", site, "json", "pakages")
+        trace_results([str(TRAINING)], site, "", "json", "pakages")
 
 
 def test_a_result_of_0_1_0_is_traced_as_it_was_then(
     trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image and result of an earlier version; its sources are not those of today."""
-    trace_results([str(made_by_0_1_0 / "from-image.json")], str(made_by_0_1_0 / "cpu.sif"), trusting, "json")
+    trace_results([str(made_by_0_1_0 / "from-image.json")], trusting, str(made_by_0_1_0 / "cpu.sif"), "json")
     ((traced),) = json.loads(capsys.readouterr().out)
     ((expected),) = json.loads((made_by_0_1_0 / "expected-trace.json").read_text())
     words = {"proven": "verified", "claimed": "unverified", "broken": "contradicted", "missing": "missing"}

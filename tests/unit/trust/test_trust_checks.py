@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, FakeInspection, sha256, statement_of
 
-from sifmark.build import ledger
-from sifmark.build.records import record_path
+from sifmark.builds import ledger
+from sifmark.builds.records import record_path
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.settings import Settings

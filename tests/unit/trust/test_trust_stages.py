@@ -11,9 +11,9 @@ import pytest
 from documents import TRAINING, from_image
 from unit.fakes import FakeEngine, sha256
 
-from sifmark.build import ledger
-from sifmark.build.records import record_path
-from sifmark.commands.verify import select_stages, stage_document, verify_images
+from sifmark.builds import ledger
+from sifmark.builds.records import record_path
+from sifmark.commands.images import select_stages, stage_document, verify_images
 from sifmark.core import paths
 from sifmark.core.checks import Status
 from sifmark.core.errors import UsageError
@@ -230,7 +230,7 @@ def test_an_image_of_0_1_0_is_verified_as_it_was_then(
     trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image of an earlier version, by the real engine: the findings of then, though some words changed."""
-    verify_images([str(made_by_0_1_0 / "cpu.sif")], trusting, "json", stages="trust", signed=True)
+    verify_images([str(made_by_0_1_0 / "cpu.sif")], trusting, "json", stages="trust", key=["trusted"])
     ((address, answer),) = json.loads(capsys.readouterr().out).items()
     recorded = (made_by_0_1_0 / "expected-verify.json").read_text()
     recorded = recorded.replace(

@@ -1,1 +1,0 @@
-"""Commands on data sets: prepare."""

@@ -1,1 +1,0 @@
-"""Commands for the devices of this host."""

@@ -1,1 +1,0 @@
-"""Commands on images: render, sign, reproduce, convert to SIF, audit."""

@@ -1,0 +1,494 @@
+"""The commands list, build, run, verify and clean: images from their recipes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from sifmark.commands.answers import JSON, TABLE, Table, answer
+from sifmark.commands.framework import (
+    argument,
+    bases_option,
+    command,
+    engine_option,
+    flag,
+    format_option,
+    junit_option,
+    key_option,
+    option,
+    plain_option,
+    words_argument,
+)
+from sifmark.commands.pipelines import folded, write_junit
+from sifmark.core.checks import Status
+from sifmark.core.console import printable
+from sifmark.core.environment import temporary_folder
+from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.files import free_space, human_size
+from sifmark.core.keys import key_files
+from sifmark.core.terminal import ask, detail, output, output_table, paint, status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sifmark.builds.batch import BuildOutcome, PlannedBuild
+    from sifmark.builds.listing import Row
+    from sifmark.core.settings import Settings
+    from sifmark.engines import Engine
+    from sifmark.trust.stages import Stage, StageResult
+
+    Verified = Mapping[str, Sequence[StageResult]]  # by the image's address
+
+WORKLOADS = "workloads"
+
+
+@command("list", example="list cpu")
+@argument(
+    "what",
+    "A recipe, an image, a quoted glob, or 'workloads'. [default: recipes]",
+    required=False,
+    completes="recipe",
+)
+@option("--device", "With 'workloads': the highest throughput on devices with this in their name, by roofline.", "NAME")
+@format_option
+@flag("--matrix", "Print a job per recipe that can be built here, as JSON for CI.")
+@engine_option
+def show_list(what: str, settings: Settings, form: str = TABLE, device: str = "", matrix: bool = False) -> None:
+    """Show recipes, the images of one recipe, or the workloads."""
+    from sifmark.engines import open_engine
+
+    if device and what != WORKLOADS:
+        remedy = f"sifmark list {WORKLOADS} --device {quote(device)}"
+        raise UsageError("--device is for workloads", remedy, code="invalid-option")
+    engine = open_engine(settings)
+    if matrix:
+        _show_matrix(settings)
+    elif device:
+        _show_bounds(device, form)
+    elif what == WORKLOADS:
+        _show_workloads(form)
+    elif what:
+        _show_images(what, engine, settings, form)
+    else:
+        _show_recipes(engine, settings, form)
+
+
+def _show_matrix(settings: Settings) -> None:
+    """Print a job for each recipe that can be built here, as pipelines read them: variables by name."""
+    from sifmark.builds.listing import buildable, recipe_rows
+
+    jobs = [
+        {"RECIPE": recipe["name"], "REDISTRIBUTABLE": str(recipe["redistributable"]).lower()}
+        for recipe in recipe_rows()
+        if buildable(recipe["name"], settings)["buildable"]
+    ]
+    output(json.dumps(jobs))
+
+
+def _show_recipes(engine: Engine, settings: Settings, form: str) -> None:
+    from sifmark.builds.listing import recipe_rows, recipe_state
+    from sifmark.recipes.names import workloads_of
+    from sifmark.recipes.recipe import recipe_names
+
+    states = {recipe: recipe_state(recipe, engine, settings) for recipe in recipe_names()}
+    rows = [_recipe_cells(recipe, states[recipe["name"]]) for recipe in recipe_rows()]
+    table = Table(("recipe", "device and framework", "state", "size", "note"), rows)
+    answer(form, _everything(engine, settings) if form == JSON else None, table)
+    if form == TABLE:
+        count = len(set().union(*map(workloads_of, recipe_names())))
+        status(f"{count} workloads: sifmark list workloads.  The images of a recipe: sifmark list cpu.")
+
+
+def _recipe_cells(recipe: Row, state: Row) -> list[Any]:
+    size = human_size(state["size"]) if state["size"] else ""
+    return [recipe["name"], recipe["title"], state["state"], size, state["note"]]
+
+
+def _everything(engine: Engine, settings: Settings) -> dict[str, list[Row]]:
+    from sifmark.builds.listing import buildable, image_rows, recipe_rows, workload_rows
+    from sifmark.recipes.names import images
+
+    recipes = [{**recipe, **buildable(recipe["name"], settings)} for recipe in recipe_rows()]
+    return {"recipes": recipes, "workloads": workload_rows(), "images": image_rows(images(), engine, settings)}
+
+
+def _show_workloads(form: str) -> None:
+    from sifmark.builds.listing import workload_rows
+    from sifmark.results.numbers import format_scaled
+
+    rows = workload_rows()
+    cells = [[row["name"], _short_title(row), format_scaled(row["parameters"], ""), _operations(row)] for row in rows]
+    answer(form, {"workloads": rows}, Table(("workload", "title", "parameters", "operations"), cells))
+    if form == TABLE:
+        others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
+        status(f"Each for training and inference, but {', '.join(others)}. One in full: sifmark list workloads --json")
+        status("gpt2 to gpt2_xxxl have GPT-2's layers and 67 characters; GPT-2 itself (124 M parameters) is gpt_117m.")
+
+
+def _show_bounds(device: str, form: str) -> None:
+    from sifmark.builds.listing import devices_with_bounds, with_bounds, workload_rows
+
+    rows = with_bounds(workload_rows(), devices_with_bounds(device))
+    cells = [[row["name"], *_bound_cells(bound)] for row in rows for bound in row["bounds"]]
+    columns = ("workload", "task", "device", "precision", "batch size", "at most", "limit")
+    answer(form, {"workloads": rows}, Table(columns, cells))
+    if form == TABLE:
+        without = [row["name"] for row in rows if not row["bounds"]]
+        status(f"By peak operations and memory bandwidth (roofline). No bound: {', '.join(without)}.")
+
+
+def _bound_cells(bound: Row) -> list[Any]:
+    from sifmark.results.numbers import format_quantity
+
+    part = "" if bound["part"] == "package" else f" ({bound['part']})"
+    highest = format_quantity(bound["throughput"], bound["unit"])
+    device = f"{bound['device']}{part}"
+    return [bound["task"], device, bound["precision"], bound["batch_size"], highest, bound["limit"]]
+
+
+def _short_title(row: Row) -> str:
+    return str(row["title"]).partition(",")[0].partition(" over ")[0]
+
+
+def _operations(row: Row) -> str:
+    from sifmark.results.numbers import format_scaled
+
+    return f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
+
+
+def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) -> None:
+    from sifmark.builds.listing import image_rows
+    from sifmark.recipes.names import find_images
+
+    rows = image_rows(find_images(pattern), engine, settings)
+    cells = [[row["name"], row["state"], row["file"]] for row in rows]
+    answer(form, {"images": rows}, Table(("image", "state", "file"), cells))
+    if form == TABLE and (reasons := dict.fromkeys(row["reason"] for row in rows if row["reason"])):
+        status("\n".join(reasons))
+
+
+@command("build", example="build cpu")
+@argument(
+    "names",
+    "Recipes (cpu), images (resnet50-cpu) or quoted globs ('*-cpu').",
+    "NAME",
+    required=False,
+    nargs=-1,
+    completes="image",
+)
+@flag("--all", "Build every recipe that can be built here.", "everything")
+@bases_option
+@option("--compression", "Compression of the image file. [default: zstd]", choices=("zstd", "gzip", "lz4", "xz"))
+@flag("--force", "Build even if nothing changed.")
+@option("--jobs", "Builds at once. [default: what cores, memory and disk space allow]", "N", short="-j", least=1)
+@flag("--dry-run", "Show what would be built, and why.", "-n")
+@format_option
+@engine_option
+def build(
+    names: Sequence[str],
+    settings: Settings,
+    everything: bool = False,
+    bases: str | None = None,
+    compression: str | None = None,
+    force: bool = False,
+    jobs: int = 0,
+    dry_run: bool = False,
+    form: str = TABLE,
+) -> None:
+    """Build images that are missing or out of date."""
+    from sifmark.builds import library
+    from sifmark.builds.batch import BuildOptions
+    from sifmark.engines import open_engine
+
+    options = BuildOptions(bases, compression, force)
+    options.apply(settings)  # bad values are reported before anything else
+    engine = open_engine(settings)
+    recipes = library.recipes_of(_patterns(names, everything))
+    builds = library.plan_builds(recipes, options, engine, settings) if dry_run or len(recipes) > 1 else []
+    if dry_run:
+        answer(form, [each.document() for each in builds], _plan_table(builds))
+        if form == TABLE:
+            _show_totals(builds, settings)
+        return
+    if len(recipes) == 1:
+        outcome, error = library.build_alone(recipes[0], options, engine, settings)
+        if error is None or form == JSON:
+            _answer_outcomes([outcome], engine, form)
+        if error is not None:
+            raise error
+        return
+    table = _plan_table(builds)
+    output_table(*table.columns, rows=table.rows, stderr=True)  # the answer comes later
+    _show_totals(builds, settings)
+    outcomes = library.build_planned(builds, options, engine, settings, jobs)
+    _answer_outcomes(outcomes, engine, form)
+    library.require_built(outcomes)
+
+
+def _patterns(names: Sequence[str], everything: bool) -> tuple[str, ...]:
+    """Return the patterns that a command line names. Raises UsageError for none, or for names beside `--all`."""
+    from sifmark.recipes.names import EVERYTHING
+
+    if everything and names:
+        cause = f"--all and {names[0]!r} were both given"
+        raise UsageError(cause, "leave one of them out", code="invalid-option")
+    if not everything and not names:
+        remedy = "sifmark build cpu, sifmark build 'resnet50-*', or sifmark build --all"
+        raise UsageError("which image?", remedy, code="argument-missing")
+    return (EVERYTHING,) if everything else tuple(names)
+
+
+def _plan_table(builds: Sequence[PlannedBuild]) -> Table:
+    columns = ("recipe", "to do", "why", "size", "time", "in the cache")
+    return Table(columns, [_plan_row(build) for build in builds])
+
+
+def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
+    from sifmark.builds.batch import Action
+
+    counts = Counter(build.action for build in builds)
+    words = {Action.BROKEN: "broken", Action.REFUSE: "skipped"}
+    total = ", ".join(f"{counts[act]} {words.get(act, f'to {act.value}')}" for act in Action if counts[act])
+    status(f"{len(builds)} recipes: {total}")
+    for role, folder in {"cache": settings.cache, "image": settings.dist, "temporary": temporary_folder()}.items():
+        status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
+
+
+def _plan_row(build: PlannedBuild) -> list[str]:
+    size, seconds = build.forecast.size, build.forecast.seconds
+    return [
+        build.recipe,
+        build.action.value,
+        build.reason.splitlines()[0],
+        _estimate(build, human_size(size) if size else ""),
+        _estimate(build, f"{seconds:.0f} s" if seconds else ""),
+        ", ".join(build.at_hand),
+    ]
+
+
+def _estimate(build: PlannedBuild, value: str) -> str:
+    if build.action.value != "build":
+        return ""
+    return f"about {value}" if value else "unknown"
+
+
+def _answer_outcomes(outcomes: Sequence[BuildOutcome], engine: Engine, form: str) -> None:
+    columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
+    table = Table(columns, [_outcome_row(outcome) for outcome in outcomes])
+    document = [outcome.document() for outcome in outcomes]
+    answer(
+        form,
+        document,
+        table,
+        (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None,
+        summary="Built images",
+    )
+
+
+def _show_one(outcome: BuildOutcome, engine: Engine) -> None:
+    state = f"built in {outcome.seconds:.1f} s" if outcome.state.value == "built" else outcome.state
+    address = engine.address(outcome.recipe)
+    output(f"{address}: {state}, {human_size(outcome.size or 0)}, {_count_names(outcome.names)}")
+    detail(f"  {', '.join(outcome.names)}")
+
+
+def _count_names(names: Sequence[str]) -> str:
+    return f"{len(names)} names" if len(names) != 1 else "1 name"
+
+
+def _outcome_row(outcome: BuildOutcome) -> list[str]:
+    return [
+        outcome.recipe,
+        f"{outcome.state}: {outcome.reason.splitlines()[0]}" if outcome.reason else outcome.state,
+        f"{outcome.seconds:.1f}",
+        human_size(outcome.size) if outcome.size else "",
+        outcome.digest or "",
+        ", ".join(outcome.reused),
+        str(len(outcome.names)),
+    ]
+
+
+@command("run", example="run resnet50-cpu -- --steps 20 --output results/")
+@argument("name", "An image, a recipe, or an image file.", completes="image")
+@words_argument("image")
+@flag("--print", "Only print the command, for a job script.", "printed")
+@flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
+@key_option
+@plain_option
+@engine_option
+def run(
+    name: str,
+    settings: Settings,
+    arguments: Sequence[str] = (),
+    printed: bool = False,
+    require_signature: bool = False,
+    key: Sequence[str] = (),
+    plain: bool = False,
+) -> None:
+    """Run an image with the flags and bind mounts that it needs."""
+    from sifmark.commands.run import run_image
+
+    run_image(name, arguments, settings, printed, require_signature or bool(key), plain)
+
+
+@command("verify", example="verify cpu")
+@argument("names", "Images, recipes, quoted globs, or image files.", "NAME", nargs=-1, completes="image")
+@option("--stages", "Only these, with commas: trust, structure, smoke, golden.", "STAGES")
+@option("--require", "Fail if one of these stages is skipped, with commas. [with CI set: trust]", "STAGES")
+@key_option
+@junit_option
+@format_option
+@engine_option
+def verify_images(
+    names: Iterable[str],
+    settings: Settings,
+    form: str = TABLE,
+    stages: str = "",
+    require: str = "",
+    key: Sequence[str] = (),
+    junit: str = "",
+) -> None:
+    """Check images: signature, contents and a short run."""
+    # A recipe's image is verified once, whatever its names; with a key a trusted signature is required.
+    from sifmark.engines.locate import engine_for, locate
+    from sifmark.trust.stages import verify
+
+    key_files(settings.keys)  # a key that is not there is reported first
+    selected = select_stages(stages)
+    required = {stage.name for stage in select_stages(require)} if require else default_required(selected)
+    targets = dict.fromkeys(target for name in names for target in _targets(name))
+    results = {}
+    for name in targets:
+        engine = engine_for(name, settings)
+        address = locate(name, engine)
+        with folded(f"verify {Path(address).name}"):
+            results[address] = verify(engine, address, settings, selected, bool(key))
+    documents = {address: [stage_document(each) for each in found] for address, found in results.items()}
+    answer(form, documents, _stage_table(results), lambda: _show_stages(results), summary="Verified images")
+    if junit:
+        write_junit(Path(junit), {address: [each.check for each in found] for address, found in results.items()})
+    _judge(results, required)
+
+
+def select_stages(names: str) -> Sequence[Stage]:
+    """Return the stages that a list with commas names, in their own order; all if it is empty. Raises UsageError."""
+    from sifmark.trust.stages import STAGES
+
+    by_name = {stage.name: stage for stage in STAGES}
+    wanted = [name.strip() for name in names.split(",")] if names else list(by_name)
+    for name in wanted:
+        if name not in by_name:
+            raise unknown_name("stage", name, by_name)
+    return [stage for name, stage in by_name.items() if name in wanted]
+
+
+def default_required(selected: Sequence[Stage]) -> set[str]:
+    """Return the stages that must not be skipped if nothing was said: in CI `trust`, if it is selected."""
+    return {"trust"} & {stage.name for stage in selected} if os.environ.get("CI") else set()
+
+
+def stage_document(result: StageResult) -> dict[str, Any]:
+    """Return a stage's outcome as programs read it."""
+    return {"stage": result.check.name, "outcome": result.check.status.value, "reasons": _reasons(result)}
+
+
+def _targets(name: str) -> list[str]:
+    """Return a file, or for each recipe that a pattern matches its smallest image: all are the same file."""
+    from sifmark.engines.locate import names_file
+    from sifmark.recipes.names import find_images, recipes_in, smallest_image
+
+    if names_file(name):
+        return [name]
+    images = find_images(name)
+    if len(images) == 1:
+        return [images[0].name]
+    detail(f"  {name}: {', '.join(image.name for image in images)}")
+    return [smallest_image(recipe) for recipe in recipes_in(images)]
+
+
+def _judge(results: Verified, required: set[str]) -> None:
+    failed = _names(results, lambda result: result.check.status is Status.FAILED)
+    if failed:
+        remedy = "the failed stages above say what is wrong"
+        raise SifmarkError(f"not verified: {', '.join(failed)}", remedy, code="verification-failed")
+    skipped = _names(results, lambda result: result.check.status is Status.SKIPPED and result.check.name in required)
+    if skipped:
+        cause = f"not verified: {', '.join(skipped)}: a required stage was skipped ({', '.join(sorted(required))})"
+        remedy = "give a trusted key with --key, or choose with --require which stages must not be skipped"
+        raise SifmarkError(cause, remedy, code="verification-failed")
+
+
+def _names(results: Verified, applies: Callable[[StageResult], bool]) -> list[str]:
+    return [Path(address).name for address, stages in results.items() if any(map(applies, stages))]
+
+
+def _reasons(result: StageResult) -> list[str]:
+    """Return what was found, and for a failure its remedy."""
+    return [*result.findings, *([result.check.remedy] if result.check.status is Status.FAILED else [])]
+
+
+def _stage_table(results: Verified) -> Table:
+    rows = [
+        (address, result.check.name, result.check.status.value, "; ".join(filter(None, _reasons(result))))
+        for address, stages in results.items()
+        for result in stages
+    ]
+    return Table(("image", "stage", "outcome", "reasons"), rows)
+
+
+def _show_stages(results: Verified) -> None:
+    for address, stages in results.items():
+        output(address)
+        for result in stages:
+            outcome = result.check.status.value
+            output(f"  {paint(f'{outcome:<8}', word=outcome)} {result.check.name}")
+            for reason in filter(None, _reasons(result)):
+                output(f"           {printable(reason)}")
+    counts = Counter(result.check.status.value for stages in results.values() for result in stages)
+    output(", ".join(f"{count} {'stage' if count == 1 else 'stages'} {state}" for state, count in counts.items()))
+
+
+@command("clean", example="clean --dry-run")
+@flag("--cache", "Also remove wheels and converted bases, which cost a download.")
+@flag("--dry-run", "Show what would be removed.", "-n")
+@flag("--yes", "Remove signed and pulled images without asking.", "confirmed")
+@format_option
+@engine_option
+def clean(
+    settings: Settings, cache: bool = False, dry_run: bool = False, confirmed: bool = False, form: str = TABLE
+) -> None:
+    """Remove built images, logs and build folders; results stay."""
+    from sifmark.builds.clean import find_products, remove_products, remove_stages
+    from sifmark.engines import open_engine
+
+    engine = open_engine(settings)
+    products = find_products(engine, settings)
+    if dry_run:
+        names = [name for product in products for name in product.names]
+        shown = "\n".join(names) or "nothing to remove"
+        answer(form, names, Table(("removed",), [(name,) for name in names]), lambda: output(shown))
+        return
+    # Signed and pulled images cannot be made again from a recipe alone.
+    precious = [name for product in products if product.origin for name in product.names[:1]]
+    if precious and not confirmed:
+        _confirm(precious)
+    removed = []
+    for name in chain(remove_products(engine, settings), remove_stages(engine, settings) if cache else ()):
+        removed.append(name)
+        status(f"removed {name}")
+    answer(form, removed, Table(("removed",), [(name,) for name in removed]), lambda: None)
+
+
+def _confirm(names: list[str]) -> None:
+    listed = "\n  ".join(names)
+    if sys.stdin.isatty() and sys.stderr.isatty() and ask(f"Remove these, which were signed or pulled?\n  {listed}\n"):
+        return
+    cause = f"signed or pulled images would be removed:\n  {listed}"
+    remedy = "keep copies, then: sifmark clean --yes"
+    raise UsageError(cause, remedy, code="confirmation-missing")

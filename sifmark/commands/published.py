@@ -1,0 +1,123 @@
+"""Commands for the figures of published studies: list, show, and `compare --against published:NAME`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sifmark.commands.answers import MARKDOWN, TABLE, Table, answer
+from sifmark.commands.framework import argument, command, format_option, option
+from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
+from sifmark.core.terminal import output, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sifmark.studies.published.figures import PublishedStudy, PublishedTable
+
+
+@command("published.list", example="published.list")
+@format_option
+def list_published(form: str = TABLE) -> None:
+    """List published studies with their figures."""
+    from sifmark.studies.published.listing import study_record
+    from sifmark.studies.published.load import load_published, published_names
+
+    records = [study_record(load_published(name)) for name in published_names()]
+    columns = ("name", "tables", "figures", "year", "authors", "title")
+    # A year is no number with a separator of thousands.
+    rows = [[str(record[column]) if column == "year" else record[column] for column in columns] for record in records]
+    answer(form, records, Table(columns, rows))
+    if form == TABLE:
+        status("the figures of one: sifmark published.show NAME; results beside them: --against published:NAME")
+
+
+@command("published.show", example="published.show pearc22/1")
+@argument("name", "A study, one of its tables, or a file in the same format.", "NAME[/TABLE]")
+@option(
+    "--output",
+    "Draw the tables and figures as files of a folder instead.",
+    "FOLDER",
+    short="-o",
+    name="folder",
+    completes="folder",
+)
+@format_option
+def show_published(name: str, form: str = TABLE, folder: str = "") -> None:
+    """Print or draw the tables of a published study.
+
+    They are as printed; JSON and CSV also have each figure as a result has it: metric, unit, conditions.
+    """
+    from sifmark.studies.published.listing import FIGURE_COLUMNS, figure_row, study_record, table_record
+    from sifmark.studies.published.load import select_tables
+
+    study, tables = select_tables(name)
+    if folder:
+        _draw(study, tables, Path(folder), form)
+        return
+    if form == MARKDOWN:
+        output("\n".join(_markdown(study, tables)))
+        return
+    document = study_record(study) | {"traps": list(study.traps), "tables": [table_record(table) for table in tables]}
+    flat = Table(FIGURE_COLUMNS, [figure_row(figure) for table in tables for figure in table.figures])
+    answer(form, document, flat, lambda: output("\n".join(_text(study, tables))))
+
+
+def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Path, form: str) -> None:
+    """Draw tables as files of a folder, and list them. Charts whose numbers are not printed are named."""
+    from sifmark.core.files import atomic_path
+    from sifmark.report.packages import require_packages
+
+    require_packages("pictures")
+    from sifmark.report.charts.render import paper_files
+    from sifmark.report.outputs.printed import pictures_of
+
+    folder.mkdir(parents=True, exist_ok=True)
+    files: list[tuple[str, str]] = []
+    for table in tables:
+        for chart in pictures_of(study, table):
+            for name, content in paper_files(chart).items():
+                with atomic_path(folder / name) as draft:
+                    draft.write_bytes(content)
+                files.append((str(folder / name), chart.title))
+        if table.no_numbers:
+            status(printable(f"{study.name}/{table.name}: {table.no_numbers}"))
+    record = [{"file": file, "title": title} for file, title in files]
+    answer(form, record, Table(("file", "title"), [[printable(cell) for cell in row] for row in files]))
+
+
+def _text(study: PublishedStudy, tables: tuple[PublishedTable, ...]) -> Iterator[str]:
+    yield _source(study)
+    yield from (f"note: {trap}" for trap in study.traps)
+    for table in tables:
+        yield ""
+        yield f"{study.name}/{table.name}: {table.title} ({_place(table)})"
+        if table.rows:
+            yield from (f"  {line}" for line in align_columns([table.columns, *table.rows]))
+        yield from (f"  note: {note}" for note in _notes(table))
+
+
+def _markdown(study: PublishedStudy, tables: tuple[PublishedTable, ...]) -> Iterator[str]:
+    yield markdown_text(_source(study))
+    for table in tables:
+        yield from ("", f"**{markdown_text(table.title)}** ({markdown_text(_place(table))})", "")
+        if table.rows:
+            yield from markdown_lines([table.columns, *table.rows])
+            yield ""
+        yield from (f"- {markdown_text(note)}" for note in _notes(table))
+
+
+def _source(study: PublishedStudy) -> str:
+    return ". ".join(filter(None, [f"{study.authors}: {study.title}", study.venue, str(study.year), study.url]))
+
+
+def _place(table: PublishedTable) -> str:
+    return table.place + (f", page {table.page}" if table.page else "")
+
+
+def _notes(table: PublishedTable) -> list[str]:
+    """Return what to watch for in a table, each note once."""
+    figures = table.figures
+    reasons = [f"not comparable: {figure.not_comparable}" for figure in figures if figure.not_comparable]
+    missing = [table.no_numbers] if table.no_numbers else []
+    return list(dict.fromkeys([*missing, *table.traps, *(trap for each in figures for trap in each.traps), *reasons]))

@@ -1,1 +1,0 @@
-"""Commands for the figures of published studies."""

@@ -1,1 +1,0 @@
-"""Commands on recipes, for maintainers and for hosts without a network: lock, pin, fetch."""

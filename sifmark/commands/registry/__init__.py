@@ -1,1 +1,0 @@
-"""Commands on registries of images: push, pull, mirror, list."""

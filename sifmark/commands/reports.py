@@ -1,0 +1,209 @@
+"""Commands that write reports: a page of results with tables and charts, and sites of many studies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out, report_copies
+from sifmark.commands.framework import (
+    argument,
+    by_option,
+    command,
+    flag,
+    format_option,
+    key_option,
+    option,
+    results_argument,
+    results_folder_option,
+    signature_flag,
+)
+from sifmark.core.console import printable
+from sifmark.core.files import human_size
+from sifmark.core.terminal import output, output_table, status, warn
+from sifmark.results.catalogue import path_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sifmark.core.settings import Settings
+    from sifmark.report.library import ReportOptions
+    from sifmark.report.report import Report
+    from sifmark.report.results import ReportResults
+
+anonymous_flag = flag("--anonymous", "Replace hosts, users and paths by labels.")
+anonymous_sites_flag = flag("--anonymous-sites", "Replace names of sites too.")
+
+
+@command("report", example="report results/ --output report/")
+@results_argument(required=False)
+@option(
+    "--study",
+    "The study whose questions are answered; without RESULTS, its results.",
+    "STUDY",
+    completes="study",
+)
+@results_folder_option
+@option(
+    "--against",
+    "Also show a kept baseline, published figures, or other results.",
+    "KIND:NAME|RESULTS",
+    completes="file",
+)
+@by_option
+@option("--baseline", "The system that others are divided by. [default: the first]", "SYSTEM")
+@option("--title", "Title of the report. [default: the study's]", "TEXT")
+@anonymous_flag
+@anonymous_sites_flag
+@signature_flag
+@key_option
+@option("--output", "Folder of the report. [default: report]", "FOLDER", short="-o", name="folder", completes="folder")
+@format_option
+def report(
+    settings: Settings,
+    paths: Sequence[str] = (),
+    study: str = "",
+    results: str = "results",
+    against: str = "",
+    by: str = "",
+    baseline: str = "",
+    title: str = "",
+    anonymous: bool = False,
+    anonymous_sites: bool = False,
+    require_signature: bool = False,
+    folder: str = "report",
+    form: str = TABLE,
+) -> None:
+    """Write a report of results: a page, tables and charts.
+
+    With answers in words, what should not be published, and what was left out, and why.
+    """
+    from sifmark.report.library import ReportOptions
+
+    options = ReportOptions(
+        *(tuple(paths), study, results, against, path_of(by) if by else "", baseline, title),
+        anonymous=anonymous or anonymous_sites,
+        anonymous_sites=anonymous_sites,
+        trusted_keys=settings.keys if require_signature else None,
+        output=folder,
+    )
+    write_report(options, settings, form)
+
+
+def write_report(options: ReportOptions, settings: Settings, form: str = TABLE) -> None:
+    """Write a report and print which files it has. Raises SifmarkError."""
+    from sifmark.report import library
+    from sifmark.report.write import PAGE
+
+    written = library.write(options, settings)
+    _answer(options, written.names, form)
+    _report_left_out(written.report)
+    _report_no_counterpart(options, written.report.results)
+    page = options.folder / PAGE
+    status(f"open {printable(str(page))} in a browser")
+    written.require_complete()
+
+
+def _answer(options: ReportOptions, names: Sequence[str], form: str) -> None:
+    sizes = {str(options.folder / name): (options.folder / name).stat().st_size for name in names}
+    document = {"folder": options.output, "files": [{"file": file, "size": size} for file, size in sizes.items()]}
+    answer(form, document, Table(("file", "bytes"), list(sizes.items())), lambda: _show(options, names))
+
+
+def _show(options: ReportOptions, names: Sequence[str]) -> None:
+    """Print the files; of a folder, how many it has."""
+    folders = Counter(name.partition("/")[0] for name in names if "/" in name)
+    rows = [
+        (printable(str(options.folder / name)), human_size((options.folder / name).stat().st_size))
+        for name in names
+        if "/" not in name
+    ]
+    rows += [(printable(f"{options.folder / folder}/"), f"{count} files") for folder, count in folders.items()]
+    output_table("file", "size", rows=rows)
+
+
+def _report_left_out(report: Report) -> None:
+    report_copies(report.results.duplicates)
+    list_left_out("left out", [printable(f"{each.file}: {each.reason}") for each in report.left_out])
+    for each in report.refused:
+        warn(printable(f"not compared: {each.reason}; for example {each.file}"))
+    if report.notices:
+        reasons = ", ".join(f"{notice.mark.name} ({notice.count})" for notice in report.notices)
+        warn(f"not for publication: {reasons}")
+
+
+def _report_no_counterpart(options: ReportOptions, results: ReportResults) -> None:
+    if options.kind == "published" and not (results.published or results.over_published):
+        why = f"sifmark compare RESULTS --against {options.against} says why"
+        warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
+
+
+@command("report.site", example="report.site results/ --output public/")
+@argument(
+    "folders",
+    "Folders with results of studies, sites or dates.",
+    "FOLDER",
+    nargs=-1,
+    completes="folder",
+)
+@by_option
+@option("--title", "Title of the site. [default: the folder's name]", "TEXT")
+@option("--charts", "Most charts; the rest has tables alone. [default: 100]", "N", least=0)
+@flag("--with-results", "Also copy the results, and link to them.")
+@anonymous_flag
+@anonymous_sites_flag
+@option("--output", "Folder of the site. [default: public]", "FOLDER", short="-o", name="target", completes="folder")
+@format_option
+def site(
+    folders: Sequence[str],
+    by: str = "",
+    title: str = "",
+    charts: int = 100,
+    with_results: bool = False,
+    anonymous: bool = False,
+    anonymous_sites: bool = False,
+    target: str = "public",
+    form: str = TABLE,
+) -> None:
+    """Write a site of many studies and dates: static pages.
+
+    With the history of each configuration, and a page for each device, workload and study. It needs no scripts and no
+    network, so any web server will do.
+    """
+    from sifmark.report.packages import require_packages
+
+    require_packages("a site of reports")
+    from sifmark.report.site.folder import folder_of_site, write_site
+    from sifmark.report.site.pages import site_pages
+    from sifmark.report.site.site import SiteOptions, copies, draw, make_site
+
+    options = SiteOptions(
+        title=title,
+        by=by,
+        most_charts=charts,
+        anonymous=anonymous or anonymous_sites,
+        anonymous_sites=anonymous_sites,
+        with_results=with_results,
+    )
+    folder_of_site(Path(target))
+    made = make_site([Path(folder) for folder in folders], options)
+    status(f"{len(made.results.members)} results read; drawing {len(made.charts())} charts")
+    pages = dict(site_pages(made, draw(made, options.processes)))
+    vanished = write_site(Path(target), {**copies(made), **pages})
+    list_left_out("left out, not valid", made.results.invalid)
+    report_copies(made.results.duplicates)
+    count = sum(name.endswith(".html") for name in pages)
+    document = {
+        "folder": target,
+        "pages": count,
+        "removed": len(vanished),
+        "results": len(made.results.members),
+        "charts": len(made.charts()),
+        "series": len(made.history.series),
+        "changes": len(made.history.changes()),
+        "invalid": len(made.results.invalid),
+        "duplicates": made.results.duplicates,
+    }
+    text = f"written: {printable(target)}/index.html and {count - 1} pages more"
+    answer_record(form, document, lambda: output(text))

@@ -1,1 +1,0 @@
-"""Commands on results: validate, show, trace."""

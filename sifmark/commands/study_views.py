@@ -1,0 +1,335 @@
+"""What studies look like on a terminal and to programs: their plans, states, and progress."""
+
+import shlex
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from sifmark.commands.answers import Table, answer
+from sifmark.core.settings import Settings
+from sifmark.core.terminal import can_draw, output, output_table, paint, status, step
+from sifmark.results.numbers import format_quantity, format_seconds
+from sifmark.studies.overview import (
+    Labels,
+    MatrixCell,
+    PlanRow,
+    Remark,
+    cells_of_plan,
+    matrices,
+    remarks_of,
+    rows_of,
+    total,
+)
+from sifmark.studies.running.budget import Estimates
+from sifmark.studies.running.execute import run_argv
+from sifmark.studies.running.local import Selection, prepare_systems
+from sifmark.studies.running.runner import Ended, PipeFor, Progress, no_pipe
+from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+
+MOST_CELLS = 3  # of a reason
+MOST_REMARKS = 20
+MOST_FAILURES = 10  # listed below the tables of states
+_ALWAYS = (RunState.DONE, RunState.TO_DO)  # columns of states that people see even if no run has them
+_ENDED = (RunState.DONE, RunState.FAILED, RunState.CANNOT_RUN)
+_STATUS_COLUMNS = ("group", "system", "cell", "state", "done", "runs", "reason")
+
+Show = Callable[[str, int, int, Mapping[str, str]], None]  # in words, runs done, of how many, those in progress by key
+
+
+def show_plan(plan: StudyPlan, form: str) -> None:
+    """Print the plan of a study."""
+    rows = rows_of(plan)
+    remarks = remarks_of(plan)
+    table = Table(
+        ["system", "runs of", "axes", "runs", *RunState, "seconds", "device_hours", "memory_gib"],
+        [*map(_plan_cells, rows)],
+    )
+    answer(form, _plan_document(plan, rows, remarks), table, lambda: _show_rows(plan, rows, remarks))
+
+
+def _plan_cells(row: PlanRow) -> list[Any]:
+    states = [row.states.get(state, 0) for state in RunState]
+    return [row.system, row.group, row.axes, row.runs, *states, row.seconds, row.device_hours, row.memory_gib]
+
+
+def _show_rows(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> None:
+    output(f"{plan.study.title}{f' ({plan.study.variant})' if plan.study.variant else ''}")
+    for system, identity in plan.images.items():
+        output(f"  {system}: {identity[:19] or _image_reason(plan, system)}")
+    states = [state for state in RunState if state in _ALWAYS or any(state in row.states for row in rows)]
+    columns = ("system", "runs of", "axes", "runs", *states, "time", "device hours", "memory")
+    output_table(*columns, rows=[_shown(row, states) for row in rows])
+    for remark in remarks[:MOST_REMARKS]:
+        if not _is_about_image(plan, remark):
+            output(_remark(remark))
+    if len(remarks) > MOST_REMARKS:
+        output(f"... and {len(remarks) - MOST_REMARKS} more reasons: --json has all")
+    output(_sum(plan))
+
+
+def _shown(row: PlanRow, states: list[RunState]) -> list[Any]:
+    counts = [row.states.get(state, 0) for state in states]
+    return [row.system, row.group, row.axes, row.runs, *counts, *_quantities(row)]
+
+
+def _quantities(row: PlanRow) -> tuple[str, str, str]:
+    return _time(row.seconds, row.unknown), _hours(row.device_hours), _memory(row.memory_gib)
+
+
+def _time(seconds: float | None, unknown: int) -> str:
+    if seconds is None:
+        return "unknown"
+    more = f" and {unknown} unknown" if unknown else ""
+    return (f"~{format_seconds(round(seconds))}" if seconds else "-") + more
+
+
+def _hours(hours: float | None) -> str:
+    return "" if hours is None else f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
+
+
+def _memory(memory: float | None) -> str:
+    return "" if memory is None else f"{memory:.2g} GiB" if memory < 10 else f"{memory:,.0f} GiB"
+
+
+def _remark(remark: Remark) -> str:
+    cells = [cell for cell in remark.cells if cell]
+    more = f" and {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
+    which = f" {', '.join(cells[:MOST_CELLS])}{more}" if cells else ""
+    word = paint(f"{remark.state}:", word="failed" if remark.state is RunState.FAILED else "")
+    return f"{word} {remark.system} {remark.group}{which}: {remark.reason}"
+
+
+def _is_about_image(plan: StudyPlan, remark: Remark) -> bool:
+    """Return whether a remark says why an image is not here, which is shown once for each system."""
+    return remark.state is RunState.TO_DO and remark.reason == _image_reason(plan, remark.system)
+
+
+def _image_reason(plan: StudyPlan, system: str) -> str:
+    return "" if plan.images[system] else plan.image_reasons.get(system, "")
+
+
+def _sum(plan: StudyPlan) -> str:
+    waiting = [each for each in plan.runs if each.state is RunState.TO_DO]
+    states = Counter(each.state for each in plan.runs)
+    counts = ", ".join(f"{states[state]} {state}" for state in RunState if states[state])
+    unknown = sum(each.seconds is None for each in waiting)
+    time = _time(total(each.seconds for each in waiting), unknown)
+    hours = _hours(total(each.device_hours for each in waiting))
+    rest = f"; to do: {time}, {hours or 'unknown'} device hours" if waiting else ""
+    several = len({key for key, _ in plan.shared})
+    shared = f", {several} of them for several cells" if several else ""
+    return f"in all {len(plan.runs)} runs{shared}: {counts}{rest}"
+
+
+def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> dict[str, Any]:
+    return {
+        "study": plan.study.name,
+        "title": plan.study.title,
+        "variant": plan.study.variant,
+        "folder": str(plan.folder),
+        "images": {
+            name: {"id": identity or None, "reason": _image_reason(plan, name) or None}
+            for name, identity in plan.images.items()
+        },
+        "groups": [dict(zip(_NAMES, _plan_cells(row), strict=True)) for row in rows],
+        "reasons": [
+            {
+                "state": remark.state,
+                "system": remark.system,
+                "group": remark.group,
+                "reason": remark.reason,
+                "cells": list(remark.cells),
+                "runs": remark.runs,
+            }
+            for remark in remarks
+        ],
+        "runs": [_run_document(each) for each in plan.runs],
+    }
+
+
+_NAMES = ("system", "group", "axes", "runs", *(state.replace(" ", "_") for state in RunState))
+_NAMES += ("seconds", "device_hours", "memory_gib")
+
+
+def _run_document(planned: PlannedRun) -> dict[str, Any]:
+    run = planned.run
+    return {
+        "key": planned.key,
+        "system": run.system,
+        "group": run.group,
+        "cell": dict(run.cell),
+        "devices": run.devices,
+        "nodes": run.nodes,
+        "repeat": run.repeat,
+        "arguments": list(run.arguments),
+        "result": str(planned.result),
+        "state": planned.state,
+        "reason": planned.reason,
+        "seconds": planned.seconds,
+        "memory_gib": planned.memory_gib,
+    }
+
+
+def show_status(plan: StudyPlan, form: str) -> None:
+    """Print the states of a study's runs."""
+    cells = cells_of_plan(plan)
+    rows = [_status_row(cell) for cell in cells]
+    answer(form, _status_document(plan, cells), Table(_STATUS_COLUMNS, rows), lambda: _show_tables(plan, cells))
+
+
+def _status_row(cell: MatrixCell) -> tuple[Any, ...]:
+    values = " ".join(f"{key}={value}" for key, value in cell.cell.items())
+    return (cell.group, cell.system, values, cell.text, cell.counts[RunState.DONE], len(cell.runs), cell.reason)
+
+
+def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]:
+    return {
+        "study": plan.study.name,
+        "title": plan.study.title,
+        "folder": str(plan.folder),
+        "totals": {state.value: count for state, count in totals_of(plan).items()},
+        "seconds_left": seconds_left(plan),
+        "cells": [
+            {
+                "group": cell.group,
+                "system": cell.system,
+                "cell": dict(cell.cell),
+                "states": {state.value: count for state, count in cell.counts.items()},
+                "reason": cell.reason or None,
+                "largest_batches": cell.largest_batches,
+                "results": [str(planned.result) for planned in cell.runs if planned.state is RunState.DONE],
+            }
+            for cell in cells
+        ],
+    }
+
+
+def _show_tables(plan: StudyPlan, cells: list[MatrixCell]) -> None:
+    for matrix in matrices(cells):
+        output(matrix.title)
+        output_table(*matrix.columns, rows=matrix.rows)
+        output("")
+    for line in (*_failures(plan), _total(plan)):
+        output(line)
+
+
+def _failures(plan: StudyPlan) -> Iterator[str]:
+    """Yield the runs that failed, each with its cause; of those with the same cause only the first."""
+    causes: dict[str, list[str]] = {}
+    labels = Labels(plan)
+    for planned in plan.runs:
+        if planned.state in (RunState.FAILED, RunState.CANNOT_RUN):
+            causes.setdefault(f"{planned.state}: {planned.reason}", []).append(labels.of(planned))
+    for cause, runs in list(causes.items())[:MOST_FAILURES]:
+        state, _, reason = cause.partition(": ")
+        more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
+        yield f"{state}: {runs[0]}{more}: {reason}"
+    if len(causes) > MOST_FAILURES:
+        yield f"and {len(causes) - MOST_FAILURES} other causes: --format json has all"
+
+
+def _total(plan: StudyPlan) -> str:
+    totals = totals_of(plan)
+    parts = [f"{count} {state.value}" for state, count in totals.items() if count]
+    left = seconds_left(plan)
+    time_left = f"; about {format_seconds(left)} of runs left" if left else ""
+    return f"{len(plan.runs)} runs: {', '.join(parts)}{time_left}"
+
+
+def totals_of(plan: StudyPlan) -> dict[RunState, int]:
+    """Return how many runs are in each state."""
+    counts = Counter(planned.state for planned in plan.runs)
+    return {state: counts[state] for state in RunState}
+
+
+def seconds_left(plan: StudyPlan) -> float | None:
+    """Return the estimated time of the runs that have not ended, one after the other; None if it is unknown of one."""
+    each = [planned.seconds for planned in plan.runs if planned.state not in _ENDED]
+    return None if None in each else sum(filter(None, each))
+
+
+def has_ended(plan: StudyPlan) -> bool:
+    """Return whether no run is to do or in progress."""
+    return all(planned.state in _ENDED for planned in plan.runs)
+
+
+class StudyDisplay:
+    """Shows the progress of the whole study."""
+
+    def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, show: Show) -> None:
+        self.count = 0  # of runs that have ended
+        self._labels, self._total, self._side_by_side = labels, total, side_by_side
+        self._estimates, self._show = estimates, show
+        self._changed = time.monotonic()
+
+    def report(self, ended: Ended, progress: Progress) -> None:
+        """Write a line about a run that has ended."""
+        self.count += 1
+        self._changed = time.monotonic()
+        outcome = ended.outcome
+        words = [outcome.reason or "completed"]
+        if ended.elsewhere:
+            words.append("done by another process")
+        else:
+            metric = outcome.document.get("metrics", {}).get("throughput", {})
+            if metric.get("value") is not None:
+                words.append(format_quantity(metric["value"], metric["unit"]))
+            words.append(format_seconds(ended.seconds))
+        number = f"[{self.count:>{len(str(self._total))}}/{self._total}]"
+        status(f"{number} {self._labels.of(ended.planned)}: {', '.join(words)}{self._left(progress)}")
+
+    def watch(self, progress: Progress) -> None:
+        """Show what is in progress."""
+        if not progress.active:
+            self._changed = time.monotonic()  # nothing comes nearer to its end
+        waiting = "" if progress.active else f"; waiting {progress.reason.value}"
+        headline = f"{self.count} of {self._total} done{self._left(progress)}{waiting}"
+        labels = {key: self._labels.of(planned) for key, planned in progress.active.items()}
+        self._show(headline, self.count, self._total, labels)
+
+    def _left(self, progress: Progress) -> str:
+        if not progress.remaining:
+            return ""
+        seconds = self._estimates.total(progress.remaining, self._side_by_side)
+        begun = self._estimates.total(progress.active.values(), self._side_by_side)
+        if seconds is None or begun is None:
+            return ""
+        left = seconds - min(begun, time.monotonic() - self._changed)  # a run that takes longer is still to end
+        return f"; about {format_seconds(left)} left" if left >= 1 else ""
+
+
+@contextmanager
+def shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
+    """Yield what shows how far the study is, as graphs or in a line, and what its runs report by."""
+    if plain or not can_draw():
+        with step(title) as current:
+            yield (
+                lambda headline, _done, _total, labels: current.detail("; ".join([headline, *labels.values()])),
+                no_pipe,
+            )
+        return
+    from sifmark.live.study import drawn_study  # here: without a terminal nothing should wait for it
+
+    with step(title, drawn=True), drawn_study(title) as view:
+        yield view.show, view.pipe_for
+
+
+def show_commands(plan: StudyPlan, selection: Selection, settings: Settings, form: str) -> None:
+    """Print the runs that would be done, in their order, with their commands."""
+    systems = prepare_systems(plan, selection.runs, settings, 1)
+    labels = Labels(plan)
+    columns = ("key", "run", "estimate", "command")
+    rows = [
+        (each.key, labels.of(each), each.seconds, shlex.join(run_argv(each, systems[each.run.system][0])))
+        for each in selection.runs
+    ]
+    documents = [dict(zip(columns, row, strict=True)) for row in rows]
+
+    def show() -> None:
+        for key, label, _, command in rows:
+            output(f"# {label}, {key}\n{command}")
+        status(f"{len(rows)} runs")
+
+    answer(form, documents, Table(columns, rows), show)

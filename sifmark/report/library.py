@@ -1,0 +1,151 @@
+"""Write a report of results: what `Results.report` and the command `report` call."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sifmark.core.console import step
+from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.keys import require_trusted_keys
+from sifmark.core.settings import Settings, load_settings
+from sifmark.report.anonymous import anonymiser_of
+from sifmark.report.load import load_report_results, references_at
+from sifmark.report.packages import require_packages
+from sifmark.report.published import with_published
+from sifmark.report.report import Report, make_report
+from sifmark.report.results import ReportResults
+from sifmark.results.load import load_all
+from sifmark.studies.history.baseline import read_baseline
+from sifmark.studies.load import load_study, result_paths
+from sifmark.studies.published.comparison import compare_with_published
+
+KEPT, PUBLISHED = "baseline", "published"  # kinds of `against`: KIND:NAME
+
+
+@dataclass(frozen=True)
+class ReportOptions:
+    """Of which results a report is, beside what they are put, and where it goes."""
+
+    paths: tuple[str, ...]
+    study: str = ""
+    results: str = "results"
+    against: str = ""
+    by: str = ""  # dotted path of the field that names systems
+    baseline: str = ""
+    title: str = ""
+    anonymous: bool = False  # hosts, users and paths
+    anonymous_sites: bool = False  # sites too
+    trusted_keys: tuple[str, ...] | None = None  # if signatures are required
+    output: str = "report"
+
+    @property
+    def kind(self) -> str:
+        """The kind of reference that `against` names; empty for a path."""
+        kind, colon, _ = self.against.partition(":")
+        return kind if colon and kind in (KEPT, PUBLISHED) else ""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.against.partition(":")[2]
+
+    @property
+    def folder(self) -> Path:
+        """Where the report goes."""
+        return Path(self.output)
+
+
+@dataclass(frozen=True)
+class WrittenReport:
+    """A report, and the names of its files below its folder."""
+
+    report: Report
+    folder: Path
+    names: tuple[str, ...]
+
+    def require_complete(self) -> None:
+        """Raise SifmarkError if documents are not valid, or lack the signature that was required."""
+        if self.report.results.invalid:
+            remedy = "repair or remove them, and write the report again: sifmark results.validate lists the problems"
+            raise SifmarkError(
+                f"{len(self.report.results.invalid)} documents are not valid", remedy, code="result-invalid"
+            )
+        if self.report.results.unsigned:
+            cause = f"{len(self.report.results.unsigned)} documents are not signed by a trusted key"
+            raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
+
+
+def report(
+    paths: Sequence[str | Path],
+    folder: str | Path = "report",
+    *,
+    study: str = "",
+    against: str = "",
+    by: str = "",
+    baseline: str = "",
+    title: str = "",
+    anonymous: bool = False,
+    settings: Settings | None = None,
+) -> WrittenReport:
+    """Write a report of results into a folder: a page, tables and charts.
+
+    Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
+    """
+    options = ReportOptions(
+        *(tuple(map(str, paths)), study, "results", against, by, baseline, title),
+        anonymous=anonymous,
+        output=str(folder),
+    )
+    return write(options, settings or load_settings())
+
+
+def write(options: ReportOptions, settings: Settings) -> WrittenReport:
+    """Write a report. Raises SifmarkError."""
+    require_packages("a report")
+    from sifmark.report.write import folder_of_report, write_report
+
+    folder_of_report(options.folder)
+    require_trusted_keys(options.trusted_keys)
+    with step("read results"):
+        study = load_study(options.study) if options.study else None
+        made = make_report(_results(options, settings), study, options.title)
+    names = []
+    with step(f"write {options.output}") as progress:
+        for name in write_report(made, options.folder):
+            names.append(name)
+            progress.detail(name)
+    return WrittenReport(made, options.folder, tuple(names))
+
+
+def _results(options: ReportOptions, settings: Settings) -> ReportResults:
+    """Return the results of the report, with what they are put beside."""
+    paths = options.paths or result_paths((), options.study, options.results)
+    _require_kind(options)
+    reference = "" if options.kind else options.against
+    anonymiser = None
+    if options.anonymous:
+        mentioned = load_all((*paths, *([reference] if reference else [])))
+        anonymiser = anonymiser_of(mentioned, options.anonymous_sites)
+    results = load_report_results(paths, options.by, options.baseline, options.trusted_keys, anonymiser)
+    if reference:
+        observations = references_at(reference, results.by, options.trusted_keys, anonymiser)
+        return replace(results, references=observations, reference_name="reference" if anonymiser else reference)
+    if options.kind == KEPT:
+        kept = read_baseline(settings.baselines, options.name).observations((results.by,))
+        return replace(results, references=tuple(kept), reference_name=options.name)
+    if options.kind == PUBLISHED:
+        return with_published(results, compare_with_published(options.name, paths, (), (), options.trusted_keys))
+    return results
+
+
+def _require_kind(options: ReportOptions) -> None:
+    """Raise UsageError for a value of --against that means nothing here."""
+    if options.kind and not options.name:
+        raise unknown_name("kind of reference", options.against, (f"{KEPT}:NAME", f"{PUBLISHED}:NAME", "RESULTS"))
+    if options.against and options.baseline and options.kind != PUBLISHED:
+        cause = "--against and --baseline both name what systems are divided by"
+        raise UsageError(cause, "ask for one of them", code="invalid-option")
+    if options.kind == KEPT and (options.anonymous or options.trusted_keys is not None):
+        option = "--anonymous" if options.anonymous else "--require-signature"
+        remedy = "put them beside the results of the baseline themselves: --against RESULTS"
+        raise UsageError(f"a kept baseline has no results for {option}", remedy, code="invalid-option")

@@ -1,0 +1,181 @@
+"""Histories as tables and documents."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sifmark.core.console import printable
+from sifmark.results.comparison.compatibility import format_value
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.tables import ratio_text, short_name
+from sifmark.results.numbers import format_interval
+from sifmark.studies.history.changes import RATE, Change, History
+from sifmark.studies.history.environment import EnvironmentChange
+from sifmark.studies.history.series import LoadedHistory, RunSession
+
+MOST_NAMED = 5  # changes of the environment in a cell of a table
+_DIGEST = "sha256:"
+_NAMED = ("site", "accelerator.name")  # what the column `system` has
+Rows = tuple[list[str], list[list[Any]]]  # columns, and rows of cells
+
+
+def period_records(results: Sequence[History], metric: str) -> Rows:
+    """Return a row for each period as numbers, for CSV."""
+    rows = [record for each in results for record in _periods_of(each, metric)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return names, [[row.get(name) for name in names] for row in rows]
+
+
+def _periods_of(history: History, metric: str) -> Iterator[dict[str, Any]]:
+    series = history.series
+    for change, period in zip((None, *history.changes), history.periods, strict=True):
+        ratio = change.ratio if change else Ratio(None)
+        yield {
+            "title": series.title,
+            **series.group._asdict(),
+            "system": series.system,
+            **series.fields,
+            "from": period.first.isoformat(),
+            "to": period.last.isoformat(),
+            "sessions": len(_sessions(period.runs, series.sessions)),
+            "runs": len(period.runs),
+            "metric": metric,
+            "unit": series.unit,
+            "value": period.mean.value,
+            "low": period.mean.low,
+            "high": period.mean.high,
+            "ratio": ratio.value,
+            "ratio_low": ratio.low,
+            "ratio_high": ratio.high,
+            "p": change.probability if change else None,
+            "changed": "; ".join(map(_text, (*change.differences, *change.measured))) if change else None,
+        }
+
+
+def period_rows(results: Sequence[History], metric: str) -> Rows:
+    """Return a row for each period of each series."""
+    rows = [RepeatGroup("results", each.series.fields, []) for each in results]
+    varying = [name for name in varying_fields(rows) if name not in _NAMED]
+    columns = [
+        "workload",
+        "task",
+        "system",
+        *map(short_name, varying),
+        "from",
+        "to",
+        "sessions",
+        "runs",
+        metric,
+        "unit",
+    ]
+    columns += ["change", "p", "changed with it"]
+    return columns, [row for each in results for row in _rows(each, varying)]
+
+
+def _rows(history: History, varying: Sequence[str]) -> Iterator[list[Any]]:
+    series = history.series
+    where = [series.title.partition(",")[0], series.group.task, series.system]
+    where += [format_value(series.fields.get(name)) for name in varying]
+    for change, period in zip((None, *history.changes), history.periods, strict=True):
+        mean = period.mean
+        value = "-" if mean.value is None else format_interval(mean.value, mean.low, mean.high)
+        days = [f"{period.first:%Y-%m-%d}", f"{period.last:%Y-%m-%d}"]
+        counts = [str(len(_sessions(period.runs, series.sessions))), str(len(period.runs))]
+        yield [*map(printable, where), *days, *counts, value, series.unit, *_cells(change, series.unit)]
+
+
+def _cells(change: Change | None, unit: str) -> list[str]:
+    if change is None:
+        return ["", "", ""]
+    causes = [_text(difference) for difference in (*change.differences, *change.measured)]
+    more = f" and {len(causes) - MOST_NAMED} more" if len(causes) > MOST_NAMED else ""
+    shown = "; ".join(causes[:MOST_NAMED]) + more
+    return [_ratio_text(change.ratio, unit), f"{change.probability:.1g}", shown or "nothing that results state"]
+
+
+def _ratio_text(ratio: Ratio, unit: str) -> str:
+    return ratio_text(ratio, unit).removesuffix(", cannot tell")
+
+
+def _text(difference: EnvironmentChange) -> str:
+    return printable(f"{difference.name} {_shorten(difference.before)} -> {_shorten(difference.after)}")
+
+
+def _shorten(value: Any) -> str:
+    text = format_value(value)
+    return text[:19] if text.startswith(_DIGEST) else text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _sessions(runs: Sequence[Any], sessions: Sequence[RunSession]) -> list[RunSession]:
+    """Return the sessions that have a part in some runs."""
+    chosen = set(map(id, runs))
+    return [session for session in sessions if any(id(run) in chosen for run in session.runs)]
+
+
+def history_document(
+    loaded: LoadedHistory, results: Sequence[History], metric: str, least_change: float
+) -> dict[str, Any]:
+    """Return histories as programs read them."""
+    return {
+        "metric": metric,
+        "false_discovery_rate": RATE,
+        "least_change": least_change,
+        "series": [_series(each) for each in results],
+        "left_out": {
+            "invalid": loaded.invalid,
+            "excluded": loaded.excluded,
+            "without_value": loaded.without_value,
+            "undated": loaded.undated,
+            "duplicates": loaded.duplicates,
+        },
+    }
+
+
+def _series(history: History) -> dict[str, Any]:
+    series = history.series
+    return {
+        "title": series.title,
+        "group": series.group._asdict(),
+        "system": series.system,
+        "fields": series.fields,
+        "unit": series.unit,
+        "basis": history.basis,
+        "runs": [
+            {
+                "id": run.observation.id,
+                "file": run.observation.file,
+                "started": run.started.isoformat(),
+                "session": number,
+                "value": run.value,
+                "circumstances": dict(run.environment),
+            }
+            for number, session in enumerate(series.sessions, start=1)
+            for run in session.runs
+        ],
+        "periods": [
+            {
+                "from": period.first.isoformat(),
+                "to": period.last.isoformat(),
+                "runs": len(period.runs),
+                "value": period.mean.value,
+                "low": period.mean.low,
+                "high": period.mean.high,
+            }
+            for period in history.periods
+        ],
+        "changes": list(map(_change, history.changes)),
+        "unchanged": list(map(_change, history.unchanged)),
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    differences = (*change.differences, *change.measured)
+    return {
+        "after": change.after.isoformat(),
+        "before": change.before.isoformat(),
+        "ratio": change.ratio.value,
+        "ratio_low": change.ratio.low,
+        "ratio_high": change.ratio.high,
+        "p": change.probability,
+        "changed": [{"name": each.name, "before": each.before, "after": each.after} for each in differences],
+    }
