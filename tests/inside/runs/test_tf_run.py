@@ -80,8 +80,11 @@ def test_a_smoke_run(program, workload, task):
     ],
 )
 def test_a_compiled_model(request, tmp_path, workload, task):
-    tree = request.getfixturevalue("shallow_tree" if workload in SHALLOW else "tree")
-    document = Program(tree, tmp_path).result(workload, "--smoke", "--compile", "--task", task, *QUICK)
+    shallow = workload in SHALLOW
+    tree = request.getfixturevalue("shallow_tree" if shallow else "tree")
+    document = Program(tree, tmp_path, cards_of_ours=not shallow).result(
+        workload, "--smoke", "--compile", "--task", task, *QUICK
+    )
     assert document["status"]["state"] == "completed", document["status"]
     assert (
         "compiled by XLA" in document["accelerator"]["execution"] and document["configuration"]["compile"] == "default"
@@ -99,7 +102,8 @@ def test_a_compiled_model(request, tmp_path, workload, task):
     ],
 )
 def test_a_smoke_run_over_text(shallow_tree, tmp_path, workload, task, length, new):
-    document = Program(shallow_tree, tmp_path).result(workload, "--smoke", "--task", task, *QUICK)
+    program = Program(shallow_tree, tmp_path, cards_of_ours=False)
+    document = program.result(workload, "--smoke", "--task", task, *QUICK)
     assert document["status"]["state"] == "completed", document["status"]
     metrics = {name: metric["value"] for name, metric in document["metrics"].items()}
     assert metrics["token_throughput"] == pytest.approx(metrics["throughput"] * (new or length))

@@ -41,6 +41,8 @@ FILE = {
     "seen_by": "sifmark run",
 }
 
+OF_CARDS = "known-name-is-that-of-its-card"  # the rule that knows the cards that we ship
+
 
 def lay(tree, **image):
     """Lay out `tree` as in an image of which `image` says what is not as in IMAGE."""
@@ -78,8 +80,9 @@ def lay_double(tree, workloads=None):
 class Program:
     """`main.py` of one tree, or another script beside it, as a process of its own in an empty folder."""
 
-    def __init__(self, tree, folder, script="main.py"):
+    def __init__(self, tree, folder, script="main.py", cards_of_ours=True):
         self.main, self.folder = tree / "entrypoints" / script, folder
+        self.cards_of_ours = cards_of_ours  # whether the tree has the cards that we ship
 
     def start(self, *arguments, fault="", within=None, output=subprocess.PIPE, **environment):
         """The running process, in the folder of the program or another one; `output` takes the place of a pipe."""
@@ -105,18 +108,18 @@ class Program:
         """
         code, output, errors = self.run(*arguments, fault=fault, **environment)
         assert output, errors
-        document = checked(output)
+        document = checked(output, self.cards_of_ours)
         assert fault or document["status"]["state"] != "inconsistent", document["status"]["message"]
         assert document["status"]["exit_code"] == code
         return document
 
 
-def checked(text):
+def checked(text, cards_of_ours=True):
     """The document of a text, which fits its schema and breaks no rule; a copy is kept where KEEP says."""
     document = json.loads(text)
     schema = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
     jsonschema.Draft202012Validator(schema).validate(document)
-    broken = violations(document)
+    broken = [each for each in violations(document) if cards_of_ours or OF_CARDS not in each]
     assert not broken, (broken, document)
     if KEEP in os.environ:
         Path(os.environ[KEEP], f"{document['id']}.json").write_text(text, "utf-8")
