@@ -131,28 +131,6 @@ def check_network(environment: Mapping[str, str]) -> Iterator[Check]:
         yield _check_name(existing)
 
 
-def _job_around() -> str | None:
-    """Return Slurm's job that this process is in, by its control group or by the environment of what started it."""
-    with suppress(OSError):
-        if match := _STEP.search((PROC / "self" / "cgroup").read_text()):
-            return match[1]
-    process = os.getppid()
-    while process > 1:
-        with suppress(OSError):  # another user's
-            variables = (PROC / str(process) / "environ").read_bytes().split(b"\0")
-            if job := next((each for each in variables if each.startswith(b"SLURM_JOB_ID=")), None):
-                return job.partition(b"=")[2].decode()
-        process = _parent(process)
-    return None
-
-
-def _parent(process: int) -> int:
-    with suppress(OSError, ValueError, IndexError):
-        # The name, in brackets, may have blanks and brackets: proc_pid_stat(5).
-        return int((PROC / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
-    return 0
-
-
 def _check_variable(variable: str, chosen: str, existing: Interfaces) -> Check:
     if matching := [name for name in existing if _matches(name, chosen, exact=variable == GLOO)]:
         return Check(variable, Status.PASSED, f"{chosen}: {', '.join(matching)}")
@@ -197,3 +175,25 @@ def _reachable(addresses: Iterable[str]) -> bool:
 
 def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
+
+
+def _job_around() -> str | None:
+    """Return Slurm's job that this process is in, by its control group or by the environment of what started it."""
+    with suppress(OSError):
+        if match := _STEP.search((PROC / "self" / "cgroup").read_text()):
+            return match[1]
+    process = os.getppid()
+    while process > 1:
+        with suppress(OSError):  # another user's
+            variables = (PROC / str(process) / "environ").read_bytes().split(b"\0")
+            if job := next((each for each in variables if each.startswith(b"SLURM_JOB_ID=")), None):
+                return job.partition(b"=")[2].decode()
+        process = _parent(process)
+    return None
+
+
+def _parent(process: int) -> int:
+    with suppress(OSError, ValueError, IndexError):
+        # The name, in brackets, may have blanks and brackets: proc_pid_stat(5).
+        return int((PROC / str(process) / "stat").read_text().rpartition(")")[2].split()[1])
+    return 0

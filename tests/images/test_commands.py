@@ -111,8 +111,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (wheel,) = folder.glob("*.whl")
     install: list[str | Path] = [*pip, "--python", python, "install", "--constraint", constraints]
     call([*install, wheel], cwd=folder)
-    render = [python.with_name("sifmark"), "image.render", "cpu"]
-    done = call(render, check=False, env=without_python(os.environ), cwd=folder)
+    render = (python.with_name("sifmark"), "image.render", "cpu")
+    done = call([*render], check=False, env=without_python(os.environ), cwd=folder)
     assert done.returncode == 1 and "remedy: pip install 'sifmark[build]'" in done.stderr
     call([*install, f"{wheel}[build]"], cwd=folder)
     return python.parent
