@@ -6,5 +6,5 @@ EXTRA, PACKAGES = "report", {"jinja2": "jinja2", "vl_convert": "vl-convert-pytho
 
 
 def require_packages(purpose: str) -> None:
-    """Raise SifmarkError if a package is missing. `purpose` is what needs them: `a report`."""
+    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs them: `a report`."""
     require_extra(EXTRA, purpose, PACKAGES)
