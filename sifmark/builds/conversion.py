@@ -23,6 +23,7 @@ from sifmark.engines.apptainer.sif import Extent, Fingerprints, read_sif
 from sifmark.engines.apptainer.squashfs import packages_in
 from sifmark.engines.docker.engine import Docker
 from sifmark.engines.docker.inspection import DockerInspection
+from sifmark.layers import installers
 from sifmark.layers.offline import base_creation_time, offline_base
 from sifmark.recipes import render
 from sifmark.recipes.labels import BUILD_KEY, CONVERTED_FROM, STAND_IN
@@ -45,6 +46,7 @@ def convert_to_sif(recipe: str, settings: Settings, force: bool = False) -> Conv
     The image must be the one that today's recipe builds, as its build recorded it. A SIF with the same build key is
     left alone, unless `force` is set. Raises SifmarkError.
     """
+    installers.require_packages("a conversion")
     docker, apptainer = Docker(settings), Apptainer(settings)
     started = time.monotonic()
     image = None

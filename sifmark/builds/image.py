@@ -15,6 +15,7 @@ from sifmark.core.files import human_size, is_full
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, ImageInfo
+from sifmark.layers import installers
 from sifmark.layers.assemble import build_context
 from sifmark.layers.eviction import remove_all_stale_drafts, trim
 from sifmark.recipes.labels import BUILD_KEY, COMPRESSION
@@ -48,6 +49,7 @@ def render(name: str, form: str, settings: Settings, bases: str | None = None) -
     """Return the definition or Dockerfile of an image, and assemble the layers it names, for the plain tools."""
     if form not in FORMATS:
         raise SifmarkError(f"no format {form!r}", f"choose one of: {', '.join(FORMATS)}", code="unknown-name")
+    installers.require_packages("a build")
     recipe = recipes_in(find_images(name))[0]
     plan = make_plan(recipe, with_options(settings, bases=bases))
     folder = context_folder(recipe, settings)
@@ -109,6 +111,7 @@ def is_current(info: ImageInfo | None, plan: Plan, compression: str | None = Non
 
 def _build(plan: Plan, engine: Engine, settings: Settings) -> None:
     """Make the recipe's image. It is recorded before it gets its name."""
+    installers.require_packages("a build")
     remove_all_stale_drafts(settings.cache)
     address = engine.address(plan.recipe.name)
     log = log_file(plan.recipe.name, settings)

@@ -16,6 +16,7 @@ from sifmark.core.locks import exclusive_lock
 from sifmark.core.process import run_sifmark
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import Engine, ImageInspection
+from sifmark.layers import installers
 from sifmark.layers.cache import WHEELS
 from sifmark.recipes.labels import COMPRESSION, STAND_IN
 from sifmark.recipes.plan import Plan, make_plan
@@ -43,6 +44,7 @@ def reproduce_image(recipe: str, engine: Engine, settings: Settings) -> Reproduc
 
     Raises SifmarkError if it is not built, or was built from other sources than are here.
     """
+    installers.require_packages("building it again")
     address = engine.address(recipe)
     started = time.monotonic()
     with exclusive_lock(lock_path(recipe, engine)), scratch_dir(settings.dist, "reproduce") as folder:

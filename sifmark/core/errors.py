@@ -1,8 +1,9 @@
 """Errors that a user can act on: each has a cause, a remedy, a stable code and an exit code."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 from sifmark.core.paths import IS_CHECKOUT
 
@@ -76,6 +77,12 @@ def nearest_names(name: str, names: Iterable[str], listed_by: str = "") -> str:
     hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
     rest = f"`{listed_by}` shows all {len(existing)}" if listed_by else f"known: {', '.join(existing) or 'none'}"
     return f"{hint}{rest}"
+
+
+def require_extra(extra: str, purpose: str, packages: Mapping[str, str]) -> None:
+    """Raise SifmarkError if packages of an extra, by the module that each brings, are missing."""
+    if missing := [package for module, package in packages.items() if find_spec(module) is None]:
+        raise missing_extra(extra, purpose, missing)
 
 
 def missing_extra(extra: str, purpose: str, packages: Iterable[str]) -> SifmarkError:

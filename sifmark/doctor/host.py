@@ -20,6 +20,7 @@ from sifmark.engines import APPTAINER, DOCKER, Forecast, open_engine
 from sifmark.engines.apptainer.engine import MINIMUM, user_flags
 from sifmark.engines.apptainer.squashfs import squashfs_tool
 from sifmark.engines.docker.client import DockerDaemon, DockerError
+from sifmark.layers import installers
 from sifmark.oci.images import ping
 from sifmark.publish.stores import open_store
 from sifmark.recipes.base import BaseImage
@@ -77,6 +78,16 @@ def check_docker(settings: Settings) -> Iterator[Check]:
         yield Check("cosign", Status.WARNING, "not installed", remedy)
     else:
         yield Check("cosign", Status.PASSED, path)
+
+
+def check_build_packages(_settings: Settings) -> Iterator[Check]:
+    """Check the Python packages of the extra `build`."""
+    try:
+        installers.require_packages("a build")
+    except SifmarkError as error:
+        yield Check("build packages", Status.WARNING, error.cause, f"needed only to build images: {error.remedy}")
+    else:
+        yield Check("build packages", Status.PASSED, ", ".join(installers.PACKAGES.values()))
 
 
 def check_user_namespaces(_settings: Settings) -> Iterator[Check]:
@@ -207,6 +218,7 @@ def check_devices(_settings: Settings) -> Iterator[Check]:
 CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     check_apptainer,
     check_docker,
+    check_build_packages,
     check_user_namespaces,
     check_fuse,
     check_subordinate_ids,

@@ -1,36 +1,41 @@
-"""Whether the tasks that a launcher starts can be the ranks of one run: launcher, memory that they share, network."""
+"""What the ranks of a run need of this node: the launcher's variables, shared memory, network interfaces. Linux."""
 
+import fcntl
+import ipaddress
 import os
 import re
-from collections.abc import Iterator, Mapping
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from sifmark.core.checks import Check, Status
 from sifmark.core.files import human_size
 from sifmark.core.paths import import_shared
 from sifmark.core.settings import Settings
-from sifmark.doctor.network import check_network
-from sifmark.doctor.reach import Meeting, check_reach
 
 PROC = Path("/proc")
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, and no file is written there
 LEAST_SHARED = 1 << 30  # bytes: Docker's own default of 64 MiB ends data workers and ranks
+IPV6 = Path("/proc/net/if_inet6")  # address, index, prefix length, scope, flags and name of each
+INFINIBAND = Path("/sys/class/infiniband")
+GLOO, NCCL = "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"
+SIOCGIFADDR = 0x8915  # linux/sockios.h
 CLEANING = ("APPTAINER_CLEANENV", "SINGULARITY_CLEANENV")
 _STEP = re.compile(r"/job_(\d+)/step_")  # of Slurm's control groups
 _START_AGAIN = "start it by the launcher, without --cleanenv and without env -i"
+Interfaces = Mapping[str, list[str]]  # addresses by name
 
 
 def check_launch(_settings: Settings) -> Iterator[Check]:
-    """Check what ranks need: of this node, and if a launcher has started this process, of its launch."""
+    """Check what ranks need of this node; a launcher's task also sees its own number."""
     environment = os.environ
     yield from check_launcher(environment)
     yield from check_clean_environment(environment)
     yield from check_shared_memory()
     yield from check_network(environment)
-    if (launch := _launch_of(environment)) is not None and launch.tasks > 1:
-        yield from check_reach(Meeting(launch.task, launch.tasks, launch.head, launch.port))
 
 
 def launch_variables(environment: Mapping[str, str]) -> dict[str, str]:
@@ -91,11 +96,85 @@ def check_shared_memory() -> Iterator[Check]:
         yield Check(name, Status.PASSED, detail)
 
 
-def _launch_of(environment: Mapping[str, str]) -> Any:
-    """Return the launch that this process is a task of; None for one alone, or with variables that contradict it."""
-    with suppress(ValueError):
-        return import_shared("runs.launch").launch_of(environment)
-    return None
+def interfaces() -> Interfaces:
+    """Return the addresses of each network interface that has any: IPv4, then IPv6."""
+    addresses: dict[str, list[str]] = defaultdict(list)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # it has none
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                addresses[name].append(socket.inet_ntoa(answer[20:24]))
+    for line in IPV6.read_text().splitlines() if IPV6.exists() else []:
+        digits, *_, name = line.split()
+        addresses[name].append(str(ipaddress.IPv6Address(int(digits, 16))))
+    return dict(addresses)
+
+
+def own_addresses() -> list[str]:
+    """Return the addresses that this host's name resolves to; none if it does not resolve."""
+    with suppress(OSError):
+        return list(dict.fromkeys(str(entry[4][0]) for entry in socket.getaddrinfo(socket.gethostname(), None)))
+    return []
+
+
+def check_network(environment: Mapping[str, str]) -> Iterator[Check]:
+    """Check where ranks listen: at the interface that a variable names, else at the address of the host's name."""
+    existing = interfaces()
+    listed = "; ".join(f"{name} {' '.join(addresses)}" for name, addresses in existing.items())
+    yield Check("network interfaces", Status.PASSED, listed or "none")
+    if INFINIBAND.is_dir() and (devices := sorted(path.name for path in INFINIBAND.iterdir())):
+        yield Check("RDMA devices", Status.PASSED, ", ".join(devices))
+    for variable in (GLOO, NCCL):
+        if chosen := environment.get(variable):
+            yield _check_variable(variable, chosen, existing)
+    if not environment.get(GLOO):
+        yield _check_name(existing)
+
+
+def _check_variable(variable: str, chosen: str, existing: Interfaces) -> Check:
+    if matching := [name for name in existing if _matches(name, chosen, exact=variable == GLOO)]:
+        return Check(variable, Status.PASSED, f"{chosen}: {', '.join(matching)}")
+    remedy = f"name one of {', '.join(existing)}, or unset {variable}"
+    return Check(variable, Status.FAILED, f"{chosen} is no network interface of this host", remedy)
+
+
+def _matches(name: str, chosen: str, exact: bool) -> bool:
+    """Return whether a variable chooses an interface. NCCL takes prefixes, `=` before names, `^` before exceptions."""
+    negated, words = chosen.startswith("^"), chosen.lstrip("^=").split(",")
+    if exact or chosen.lstrip("^").startswith("="):
+        return (name in words) is not negated
+    return name.startswith(tuple(words)) is not negated
+
+
+def _check_name(existing: Interfaces) -> Check:
+    host, addresses = socket.gethostname(), own_addresses()
+    near = {address: name for name, own in existing.items() for address in own}
+    outward = [address for address in addresses if address in near and not _is_loopback(address)]
+    if outward and outward == [address for address in addresses if not _is_loopback(address)]:
+        detail = ", ".join(f"{address} of {near[address]}" for address in outward)
+        return Check("host name", Status.PASSED, f"{host} is {detail}, where gloo listens")
+    if not addresses:
+        detail = f"{host} does not resolve, so gloo listens at the loopback, which no other node reaches"
+    elif strange := [address for address in addresses if address not in near and not _is_loopback(address)]:
+        detail = f"{host} is {', '.join(strange)}, which no network interface of this host has"
+    else:
+        detail = f"{host} is {', '.join(addresses)}: gloo listens at the loopback, which no other node reaches"
+    name = _outward(existing)
+    remedy = f"needed only for ranks on several nodes: export {GLOO}={name} {NCCL}={name}"
+    return Check("host name", Status.WARNING, detail, remedy)
+
+
+def _outward(existing: Interfaces) -> str:
+    """Return the first interface that other nodes may reach."""
+    return next((name for name, addresses in existing.items() if _reachable(addresses)), "INTERFACE")
+
+
+def _reachable(addresses: Iterable[str]) -> bool:
+    return any(not _is_loopback(each) and not ipaddress.ip_address(each).is_link_local for each in addresses)
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
 def _job_around() -> str | None:

@@ -9,11 +9,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from sifmark.core.console import Step
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, require_extra
 from sifmark.core.process import CommandError, run
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import Recipe, Target
 
+# Packages of the extra `build`, by module: what resolves, fetches and unpacks wheels, and what writes SBOMs.
+EXTRA = "build"
+PACKAGES = {
+    "cyclonedx": "cyclonedx-python-lib",
+    "packageurl": "packageurl-python",
+    "pip": "pip",
+    "spdx_tools": "spdx-tools",
+    "uv": "uv",
+}
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input")
 UV = (sys.executable, "-m", "uv", "--no-config", "--no-python-downloads", "pip")
 DOWNLOAD_REMEDY = "a hash that differs is not the locked file: do not use it; else check network, index and disk space"
@@ -42,6 +51,11 @@ _UV_VARIABLES = {
 _PIP_SECTIONS = ("global", "install", "download", ":env:")
 # What pip and uv print when an index lacks something.
 _NOT_IN_INDEX = ("No matching distribution found", "Could not find a version", "No solution found")
+
+
+def require_packages(purpose: str) -> None:
+    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs them: `a build`."""
+    require_extra(EXTRA, purpose, PACKAGES)
 
 
 def pip_target_options(target: Target) -> list[str]:

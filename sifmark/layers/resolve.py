@@ -16,6 +16,7 @@ from sifmark.layers.installers import (
     pip_configuration,
     pip_target_options,
     pip_variables,
+    require_packages,
     run_with_indexes,
     uv_target_options,
     uv_variables,
@@ -33,6 +34,7 @@ def lock_wheels(recipe: Recipe, settings: Settings, python: str | None = None, p
     """
     if not paths.IS_CHECKOUT:
         raise UsageError("locks are written in a clone", "clone the project, and lock there", code="checkout-missing")
+    require_packages("a lock")
     target = Target(python or recipe.base.python, platform or platform_name())
     _check(target)
     with step(f"resolve the wheels of {recipe.name} for Python {target.python}, {target.platform}") as progress:

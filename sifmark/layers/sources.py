@@ -6,6 +6,7 @@ from pathlib import Path
 from sifmark.core.console import step
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
+from sifmark.layers import installers
 from sifmark.layers.offline import add_base, add_wheels
 from sifmark.layers.wheels import fetch_wheels
 from sifmark.recipes.plan import Plan
@@ -21,6 +22,7 @@ class FetchedSources:
 
 def fetch_sources(plan: Plan, folder: Path, settings: Settings) -> FetchedSources:
     """Fetch a base and its wheels into a folder, except for files that exist there. Raises SifmarkError."""
+    installers.require_packages("fetching wheels")
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with step(f"fetch the base {plan.base.pull}") as progress:

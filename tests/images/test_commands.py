@@ -101,7 +101,7 @@ def test_clean_takes_products_and_leaves_results(site: Site) -> None:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel and what it requires, in an environment that has nothing else: its folder of programs."""
+    """The wheel with the extra `build`, in an environment that has nothing else: its folder of programs."""
     folder = tmp_path_factory.mktemp("wheel")
     python = folder / "environment" / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
@@ -109,7 +109,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     call([sys.executable, "-m", "venv", "--without-pip", folder / "environment"])
     constraints = paths.ROOT / "ci" / "setup" / "constraints.txt"
     (wheel,) = folder.glob("*.whl")
-    call([*pip, "--python", python, "install", "--constraint", constraints, wheel], cwd=folder)
+    install: list[str | Path] = [*pip, "--python", python, "install", "--constraint", constraints]
+    call([*install, wheel], cwd=folder)
+    render = (python.with_name("sifmark"), "image.render", "cpu")
+    done = call([*render], check=False, env=without_python(os.environ), cwd=folder)
+    assert done.returncode == 1 and "remedy: pip install 'sifmark[build]'" in done.stderr
+    call([*install, f"{wheel}[build]"], cwd=folder)
     return python.parent
 
 

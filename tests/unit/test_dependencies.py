@@ -12,15 +12,19 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from unit.fakes import FakeEngine
 from unit.layering import imports
 from unit.test_architecture import files
 
 import sifmark
+from sifmark.builds.batch import BuildOptions, build_one
 from sifmark.commands.data import PrepareOptions, prepare_data
 from sifmark.commands.results import export_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
+from sifmark.core.settings import Settings
 from sifmark.datasets.formats import EXTRA_PACKAGES
+from sifmark.layers.installers import PACKAGES as BUILD_PACKAGES
 from sifmark.library import PANDAS
 from sifmark.report.packages import PACKAGES as REPORT_PACKAGES
 from sifmark.results.export import PACKAGE as EXPORT_PACKAGE
@@ -28,11 +32,13 @@ from sifmark.results.export import PACKAGE as EXPORT_PACKAGE
 PROJECT = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
 CONSTRAINTS = (paths.ROOT / "ci" / "setup" / "constraints.txt").read_text()
-USERS = ("data", "export", "pandas", "report")
+USERS = ("build", "data", "export", "pandas", "report")
 OWN = canonicalize_name(PROJECT["name"])
-# Only data.prepare, results.export and report import these, and say how to install them.
+# Only builds, data.prepare, results.export and report import these, and say how to install them.
 WITH_EXTRA = (
+    paths.PACKAGE / "attestations" / "sbom.py",
     paths.PACKAGE / "datasets",
+    paths.PACKAGE / "layers" / "installers.py",
     paths.PACKAGE / "library.py",
     paths.PACKAGE / "results" / "export.py",
     paths.PACKAGE / "report",
@@ -73,12 +79,13 @@ def test_all_that_is_imported_or_run_is_declared_and_nothing_else() -> None:
     assert used(with_extra=False) == names(PROJECT["dependencies"])
 
 
-def test_extras_are_what_only_datasets_exports_and_reports_import() -> None:
+def test_extras_are_what_only_builds_datasets_exports_and_reports_import() -> None:
     required = names(PROJECT["dependencies"])
     assert used(with_extra=True) - required == set().union(*(names(EXTRAS[each]) for each in USERS))
     of_datasets = {module for modules in EXTRA_PACKAGES.values() for module in modules}
     assert of_datasets == names(EXTRAS["data"])
     assert ({EXPORT_PACKAGE}, {PANDAS}) == (names(EXTRAS["export"]), names(EXTRAS["pandas"]))
+    assert set(BUILD_PACKAGES.values()) == names(EXTRAS["build"])
     assert set(REPORT_PACKAGES.values()) == names(EXTRAS["report"])
 
 
@@ -96,6 +103,17 @@ def test_whatever_is_declared_is_pinned_for_developers() -> None:
     build = tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
     declared = names(PROJECT["dependencies"]) | names(build) | set().union(*map(names, EXTRAS.values()))
     assert declared - {OWN} <= pinned
+
+
+def test_a_build_without_its_packages_is_an_error_with_its_remedy(
+    site: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = FakeEngine(site)
+    monkeypatch.setitem(sys.modules, "spdx_tools", None)
+    with pytest.raises(SifmarkError, match="a build needs spdx-tools") as caught:
+        build_one("cpu", BuildOptions(), engine, site)
+    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[build]'")
+    assert not engine.builds
 
 
 @pytest.mark.parametrize(("kind", "package"), [("records", "crc32c"), ("speech", "numpy"), ("tokens", "tokenizers")])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,14 @@ def test_docker_is_needed_by_those_who_choose_it(site: Settings, programs: Path,
     (check,) = host.check_docker(replace(site, engine=engine))
     assert check.status is status
     assert check.remedy.startswith("needed only for --engine docker: ") == (engine == "apptainer")
+
+
+def test_a_host_that_only_runs_images_needs_no_build_packages(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    (check,) = host.check_build_packages(site)
+    assert check.status is Status.PASSED and "uv" in check.detail
+    monkeypatch.setitem(sys.modules, "uv", None)
+    (check,) = host.check_build_packages(site)
+    assert check.status is Status.WARNING and "pip install 'sifmark[build]'" in check.remedy
 
 
 def test_programs_that_are_there_pass(site: Settings, programs: Path) -> None:

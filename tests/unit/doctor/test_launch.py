@@ -1,20 +1,15 @@
-"""What `sifmark doctor` makes of a launch: variables of launchers, shared memory, interfaces, and tasks that meet."""
+"""What `sifmark doctor` makes of a launch: variables of launchers, shared memory and network interfaces."""
 
-import json
 import os
-import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sifmark.core import paths
 from sifmark.core.checks import Check, Status
-from sifmark.doctor import launch, network, reach
-from sifmark.doctor.reach import Meeting, check_reach
+from sifmark.doctor import launch
 
 SLURM = {
     "SLURM_JOB_ID": "12",
@@ -109,16 +104,16 @@ def test_no_shared_memory_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 
 def test_the_interfaces_of_this_host() -> None:
-    assert "127.0.0.1" in network.interfaces()["lo"]
+    assert "127.0.0.1" in launch.interfaces()["lo"]
 
 
 def checks_of(
     monkeypatch: pytest.MonkeyPatch, addresses: list[str], environment: dict[str, str] | None = None
 ) -> dict[str, Check]:
     existing = {"lo": ["127.0.0.1", "::1"], "eth0": ["10.0.0.7", "fe80::1"], "ib0": ["10.1.0.7"]}
-    monkeypatch.setattr(network, "interfaces", lambda: existing)
-    monkeypatch.setattr(network, "own_addresses", lambda: addresses)
-    return {check.name: check for check in network.check_network(environment or {})}
+    monkeypatch.setattr(launch, "interfaces", lambda: existing)
+    monkeypatch.setattr(launch, "own_addresses", lambda: addresses)
+    return {check.name: check for check in launch.check_network(environment or {})}
 
 
 def test_the_name_of_a_host_is_where_gloo_listens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,92 +162,3 @@ def test_a_variable_names_interfaces_as_its_library_reads_it(
 
 def test_a_named_interface_makes_the_host_s_name_irrelevant(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "host name" not in checks_of(monkeypatch, [], {"GLOO_SOCKET_IFNAME": "ib0"})
-
-
-# Tasks that meet
-
-
-@pytest.fixture
-def port() -> Iterator[int]:
-    with socket.create_server(("", 0)) as server:
-        number = server.getsockname()[1]
-    yield number
-
-
-def meet(tasks: int, port: int, present: range, seconds: float = 20.0) -> dict[int, list[Check]]:
-    """Let the tasks that are present meet, each in a process of its own; return what each says."""
-    program = (
-        "import sys, json; from dataclasses import asdict; from sifmark.doctor.reach import *\n"
-        "task, tasks, port, seconds = json.loads(sys.argv[1])\n"
-        "checks = check_reach(Meeting(task, tasks, '127.0.0.1', port), seconds)\n"
-        "print(json.dumps([asdict(check) for check in checks]))"
-    )
-    processes = {
-        task: subprocess.Popen(
-            [sys.executable, "-c", program, json.dumps([task, tasks, port, seconds])], stdout=subprocess.PIPE, text=True
-        )
-        for task in present
-    }
-    answers = {task: process.communicate(timeout=60)[0] for task, process in processes.items()}
-    return {
-        task: [Check(**{**check, "status": Status(check["status"])}) for check in json.loads(answer)]
-        for task, answer in answers.items()
-    }
-
-
-def test_all_tasks_reach_each_other(port: int) -> None:
-    checks = meet(3, port, range(3))
-    assert {check.status for own in checks.values() for check in own} == {Status.PASSED}
-    assert checks[0][0].detail == f"3 of 3 arrived: 3 on {socket.gethostname()}"
-    assert checks[2][0].detail == f"the first task answers at 127.0.0.1:{port}"
-    assert all(own[1].detail.startswith("2 of 2 answer; it listens at ") for own in checks.values())
-
-
-def test_a_task_that_never_arrives_is_named(port: int) -> None:
-    checks = meet(3, port, range(2), seconds=4.0)
-    assert checks[0][0].status is Status.FAILED and checks[0][0].detail.endswith("; not tasks 2")
-    assert [check.status for check in checks[1]] == [Status.PASSED, Status.PASSED], "those that are there meet"
-
-
-def test_without_the_first_task_the_others_say_so(port: int) -> None:
-    (check,) = meet(2, port, range(1, 2), seconds=1.0)[1]
-    assert check.status is Status.FAILED and check.remedy
-    assert check.detail == f"the first task, 127.0.0.1:{port}, does not answer within 1 s: Connection refused"
-
-
-def test_a_port_in_use_is_named() -> None:
-    with socket.create_server(("", 0)) as server:
-        (check,) = check_reach(Meeting(0, 2, "127.0.0.1", server.getsockname()[1]), 1.0)
-    assert check.status is Status.FAILED and "Address already in use" in check.detail
-
-
-def test_a_launcher_that_names_no_host() -> None:
-    (check,) = check_reach(Meeting(1, 2, None, 1))
-    assert check.status is Status.FAILED and "export MASTER_ADDR=HOST" in check.remedy
-
-
-def test_a_task_whose_address_is_another_s_is_not_reached() -> None:
-    """As on nodes whose names are all the loopback: each calls itself."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        threading.Thread(target=reach._answer, args=(server, 0), daemon=True).start()
-        mine = reach.Caller(0, "a", *server.getsockname())
-        other = reach.Caller(1, "b", *server.getsockname())
-        check = reach._check_calls(mine, [mine, other])
-    assert check.status is Status.FAILED and check.detail.endswith("of b is something else")
-    assert "GLOO_SOCKET_IFNAME" in check.remedy
-
-
-@pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b"7\n", b"[[], 1]\n", b'{"task": 1}\n'])
-def test_a_stranger_is_no_task(port: int, sent: bytes) -> None:
-    checks: list[Check] = []
-    first = threading.Thread(target=lambda: checks.extend(check_reach(Meeting(0, 2, "127.0.0.1", port), 3.0)))
-    first.start()
-    for _ in range(100):
-        try:
-            with socket.create_connection(("127.0.0.1", port), 5) as stream:
-                stream.sendall(sent)
-            break
-        except ConnectionRefusedError:
-            first.join(0.02)
-    first.join(30)
-    assert checks[0].status is Status.FAILED and checks[0].detail.startswith("1 of 2 arrived: ")

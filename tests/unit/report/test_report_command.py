@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,8 @@ def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
 def test_without_the_extra_its_installation_is_named(
     results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda _: None)
+    for module in packages.PACKAGES:
+        monkeypatch.setitem(sys.modules, module, None)
     assert main([command, str(results)]) == 1
     printed = capsys.readouterr().err
     assert "jinja2, vl-convert-python" in printed and "remedy: pip install 'sifmark[report]'" in printed
