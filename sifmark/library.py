@@ -182,6 +182,19 @@ class Results(Sequence[Result]):
         against = baseline._loaded() if isinstance(baseline, Results) else ()
         return Comparison(compare_collection(collect(self._loaded(), against, query), query))
 
+    def report(self, folder: AnyPath = "report", **options: Any) -> Path:
+        """Write a report, a page with tables and charts, into a folder and return the path of the page.
+
+        `options` are those of `sifmark.report.library.report`: study, against, by, baseline, title, anonymous.
+
+        Raises SifmarkError if a package of the extra `report` is missing.
+        """
+        from sifmark.report.library import report  # here: charts load slowly
+        from sifmark.report.write import PAGE
+
+        written = report(list(dict.fromkeys(each.file for each in self.valid)), Path(folder), **options)
+        return written.folder / PAGE
+
     def _loaded(self) -> Iterator[LoadedResult]:
         return (LoadedResult(each.file, each.document) for each in self.valid)
 

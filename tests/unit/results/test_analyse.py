@@ -10,6 +10,7 @@ import documentation
 import pytest
 from unit.studies.histories import nights, write_nights
 
+import sifmark
 from sifmark.core import paths
 
 PAGE = documentation.ROOT / "docs" / "analyse.md"
@@ -22,7 +23,7 @@ BARE = "\n".join(
         "results = sifmark.load('results/')",
         "table = results.compare(baseline={'site': 'alpha'}, metrics=['throughput'])",
         "print(table)",
-        "assert table.gate(minimum=0.5).passed and len(list(results.rows('steps'))) > 6",
+        "assert table.gate(minimum=0.5).passed and len(list(results.rows('points'))) > 6",
         "try:",
         "    results.to_frame()",
         "except sifmark.SifmarkError as error:",
@@ -59,6 +60,11 @@ def test_the_page_works(folder: Path) -> None:
     out = python(sys.executable, "\n".join(program), folder, PYTHONPATH=str(paths.CHECKOUT))
     assert "2.0" in out and "alpha" in out
     assert (folder / "throughput.svg").stat().st_size and (folder / "points.duckdb").is_file()
+
+
+def test_results_make_a_report(folder: Path) -> None:
+    page = sifmark.load(folder / "results").report(folder / "report", title="Nights")
+    assert page.is_file() and "Nights" in page.read_text() and (page.parent / "runs.csv").is_file()
 
 
 def test_the_package_is_imported_at_once_and_nothing_heavy_with_it() -> None:
