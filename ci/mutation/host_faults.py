@@ -133,7 +133,7 @@ HOST = (
     ),
     _fault("a name may be another image", "_require_same", "info.content == whole.content", "True", RUN),
     _fault(
-        *("a copy under another id is a run", "load_observations", "set(run_keys(result.document))"),
+        *("a copy under another id is a run", "collect", "set(run_keys(result.document))"),
         *('{result.document["id"]}', "tests/unit/results/test_compare.py"),
     ),
     _fault(
@@ -148,6 +148,6 @@ HOST = (
     _fault(
         *("a cell of CSV may be a formula", "spreadsheet_text", "shown.startswith(_FORMULA)", "False"),
         *("tests/unit/results/test_compare.py",),
-        side="/results",
+        side="/core",
     ),
 )

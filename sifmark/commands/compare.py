@@ -32,7 +32,6 @@ from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_verbose, output, status, warn
-from sifmark.results.catalogue import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,6 +84,7 @@ class CompareOptions:
 
     def query(self) -> Query:
         """Return what is asked of the results. Raises UsageError."""
+        from sifmark.results.catalogue import path_of
         from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 
         every = self.metrics == EVERY_METRIC
@@ -129,6 +129,8 @@ class CompareOptions:
         raise UsageError("--metrics is empty", f"name some, or {EVERY_METRIC}", code="invalid-option")
 
     def _baseline_field(self) -> tuple[str, str] | None:
+        from sifmark.results.catalogue import path_of
+
         name, value = self._field_and_value() or ("", "")
         is_field = bool(name and value)
         if self.baseline and not is_field and not glob(self.baseline):  # noqa: PTH207
@@ -335,6 +337,7 @@ def _words(text: str) -> tuple[str, ...]:
 
 def compare_published(options: CompareOptions) -> None:
     """Print published figures beside results. Raises SifmarkError if nothing could be compared."""
+    from sifmark.results.catalogue import path_of
     from sifmark.studies.published.comparison import compare_with_published
 
     require_trusted_keys(options.trusted_keys)

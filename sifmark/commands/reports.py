@@ -22,7 +22,6 @@ from sifmark.commands.framework import (
 from sifmark.core.console import printable
 from sifmark.core.files import human_size
 from sifmark.core.terminal import output, output_table, status, warn
-from sifmark.results.catalogue import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,6 +79,7 @@ def report(
     With answers in words, what should not be published, and what was left out, and why.
     """
     from sifmark.report.library import ReportOptions
+    from sifmark.results.catalogue import path_of
 
     options = ReportOptions(
         *(tuple(paths), study, results, against, path_of(by) if by else "", baseline, title),

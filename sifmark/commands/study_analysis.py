@@ -23,7 +23,6 @@ from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.files import read_bounded, write_text
 from sifmark.core.terminal import output, output_table, status, warn
-from sifmark.results.catalogue import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,6 +87,7 @@ def history(
 
 def show_history(options: HistoryOptions) -> None:
     """Print the history of results. Raises GateError if there are changes that count as a failure."""
+    from sifmark.results.catalogue import path_of
     from sifmark.studies.history import report
     from sifmark.studies.history.changes import histories
     from sifmark.studies.history.series import load_history

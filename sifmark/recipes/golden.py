@@ -41,6 +41,7 @@ def differences(recipe: str) -> list[str]:
 
 def refresh_texts(recipes: Iterable[str]) -> None:
     """Write the golden files of recipes."""
+    paths.GOLDEN.mkdir(exist_ok=True)
     for recipe in recipes:
         for name, text in golden_texts(recipe).items():
             (paths.GOLDEN / name).write_text(text)

@@ -360,15 +360,15 @@ def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     passed, failed = documents.result(), documents.result(numerics__state="failed", numerics__reason="loss is off")
     lines = [line for document in (passed, failed) for line in summary(document)]
     assert [line for line in lines if line.startswith("  correctness")] == [
-        "  correctness                passed",
-        "  correctness                failed: loss is off",
+        "  correctness                   passed",
+        "  correctness                   failed: loss is off",
     ]
 
 
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
     advice = "step times changed by -3.2% over the timed window. Warm up for longer, or run for longer"
-    assert list(warnings_of(drifted)) == [advice] and f"  warning                    {advice}" in summary(drifted)
+    assert list(warnings_of(drifted)) == [advice] and f"  warning                       {advice}" in summary(drifted)
     assert not list(warnings_of(documents.result()))
     bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
     assert any("step times changed over" in line for line in summary(bare))
@@ -444,7 +444,7 @@ def test_a_summary_warns_of_a_run_that_was_stopped() -> None:
     )
     warning = "outlying steps took 59% of the timed window: something stopped the run. Do not publish this number."
     assert list(warnings_of(few)) == [] and list(warnings_of(many)) == [warning]
-    assert f"  warning                    {warning}" in summary(many)
+    assert f"  warning                       {warning}" in summary(many)
     assert (is_stalled(few), is_stalled(many), is_disturbed(many)) == (False, True, False), "not by a busy host"
 
 
@@ -463,7 +463,7 @@ def test_libraries_that_are_loaded_first_are_named(
     write(tmp_path, "a.json", json.dumps(document).encode())
     show_results([str(tmp_path)], TABLE)
     warning = "loaded before all other libraries, where they can change what is measured"
-    assert f"  warning                    {warning}: {names}\n" in capsys.readouterr().out
+    assert f"  warning                       {warning}: {names}\n" in capsys.readouterr().out
 
 
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
