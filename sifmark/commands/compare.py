@@ -49,9 +49,7 @@ PUBLISHED = "published:"  # the beginning of `--against published:NAME`, which p
 _UNDECIDED_REMEDY = (
     "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was excluded"
 )
-_INCOMPARABLE_REMEDY = (
-    "select comparable results, repair invalid ones (sifmark results.validate), or override with --allow FIELD"
-)
+_INCOMPARABLE_REMEDY = "select comparable results, or override with --allow FIELD"
 
 
 _PUBLISHED_REMEDY = (
@@ -296,9 +294,12 @@ def _conclude(comparison: Comparison, verdict: GateVerdict) -> None:
             raise SifmarkError(verdict.reason, _UNDECIDED_REMEDY, code="gate-undecided")
         problems.insert(0, verdict.reason)
     if problems:
-        code = "signature-untrusted" if comparison.unsigned else "results-incomparable"
-        code = "result-invalid" if comparison.invalid else code
-        raise SifmarkError("; ".join(problems), _INCOMPARABLE_REMEDY, code=code)
+        code, remedy = "results-incomparable", _INCOMPARABLE_REMEDY
+        if comparison.unsigned:
+            code, remedy = "signature-untrusted", "trust their keys with --key, or leave these results out"
+        if comparison.invalid:
+            code, remedy = "result-invalid", "repair or remove them: sifmark results.validate says what is wrong"
+        raise SifmarkError("; ".join(problems), remedy, code=code)
 
 
 def _problems(comparison: Comparison) -> list[str]:

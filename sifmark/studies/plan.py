@@ -85,7 +85,8 @@ def choose_systems(study: Study, texts: Sequence[str]) -> tuple[System, ...]:
 def _system(text: str, own: Mapping[str, System]) -> System:
     name, colon, image = text.partition(":")
     if not colon and name not in own:
-        remedy = f"{nearest_names(name, own)}; or name its image: --system {name or 'here'}:cpu"
+        image_remedy = f"name its image: --system {name or 'here'}:cpu"
+        remedy = f"{nearest_names(name, own)}; or {image_remedy}" if own else image_remedy
         raise UsageError(f"no system {name!r}", remedy, code="unknown-name")
     if not colon:
         return own[name]
