@@ -127,7 +127,7 @@ def framework_and_device(options: Options, image: Mapping[str, Any] | None) -> t
     kinds = selection.offered_kinds(framework, own, image is not None)
     if options.device == selection.AUTO:
         return framework, selection.choose(kinds).kind
-    if options.device not in (None, *kinds):
+    if options.device is not None and options.device not in kinds:
         other = IMAGES_FOR.get(options.device)
         remedy = f"for {options.device} take {other}" if other else "leave it out, or take another image"
         raise UsageError(f"--device {options.device}: this image is for {' or '.join(kinds)}", remedy)

@@ -70,7 +70,7 @@ def test_instances_train_as_one_process_with_all_replicas(image, tmp_path, words
     ("words", "instances", "cause"),
     [
         (("--replicas", 4), 3, "--replicas 4: poprun has started 3 instances, which cannot share them equally"),
-        (("--replicas", 8), 2, "--replicas 8: poprun has --num-replicas 4. Give both the same number"),
+        (("--replicas", 8), 2, "--replicas 8: poprun has --num-replicas 4"),
         (
             ("--replicas", 4, "--task", "inference", "--concurrency", 2, "--batch-size", 4),
             2,

@@ -95,7 +95,7 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("utilisation", 3.2 / 624, "1"),
         ("energy", 500.0, "J"),
         ("energy_per_device", 500.0, "J"),
-        ("energy_per_unit", 500 / 32, "J/images"),
+        ("energy_per_unit", 500 / 32, "J/image"),
         ("units_per_watt_hour", 32 * 3600 / 500, "images/Wh"),
         ("throughput_per_watt", 3.2 / 50, "images/s/W"),
         ("power_mean", 50.0, "W"),

@@ -193,7 +193,7 @@ def test_an_epoch_lies_between_two_evaluations():
         ("image_compression", ["--target-accuracy", "0.5"], "has no labels. Use --target-loss"),
         ("resnet50", ["--target-accuracy", "75"], "not a fraction above 0, up to 1"),
         ("resnet50", ["--target-loss", "nan"], "not a number above 0"),
-        ("resnet50", ["--target-loss", "1"], "may never be reached: give --steps"),
+        ("resnet50", ["--target-loss", "1"], "may never be reached. Give --steps"),
         ("resnet50", ["--target-loss", "1", "--target-accuracy", "0.5"], "not allowed with"),
     ],
 )

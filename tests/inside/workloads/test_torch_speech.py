@@ -154,7 +154,7 @@ def test_a_damaged_row_ends_the_run_as_an_error_of_the_data(tmp_path):
         loader.source_batches(CARD, "training", spoken, 1, 1, seed=1),
         loader.evaluation_batches(CARD, spoken, 1, 0),
     ):
-        with pytest.raises(RunError, match="data.speech, row 0: it is damaged. Prepare the data again") as raised:
+        with pytest.raises(RunError, match="data.speech, row 0: it is damaged; prepare the data again") as raised:
             next(batches)
         assert raised.value.state == "data_error"
 
