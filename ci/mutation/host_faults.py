@@ -19,7 +19,12 @@ HOST = (
     ),
     _fault("a killed fetch begins again", "Registry.download", '"a+b"', '"w+b"', "tests/unit/test_nvcr.py"),
     _fault(
-        *("folders of one disk are looked at alone", "_require", "existing_part(folder).stat().st_dev", "hash(folder)"),
+        *(
+            "folders of one disk are looked at alone",
+            "_require_free",
+            "existing_part(folder).stat().st_dev",
+            "hash(folder)",
+        ),
         "tests/unit/build/test_batch.py",
     ),
     _fault(

@@ -13,11 +13,18 @@ from sifmark.core.process import attend, start_failure
 from sifmark.core.settings import Settings
 from sifmark.core.terminal import can_draw, output, status, step
 from sifmark.engines import Engine
-from sifmark.engines.arguments import read_arguments, with_results_kept
 from sifmark.engines.binds import output_of
 from sifmark.engines.library import result_states
 from sifmark.engines.progress import new_pipe, progress_folder
-from sifmark.engines.start import CheckedImage, check_image, find, printed_command, run_options
+from sifmark.engines.start import (
+    CheckedImage,
+    check_image,
+    find,
+    printed_command,
+    read_arguments,
+    run_options,
+    with_results_kept,
+)
 from sifmark.results.envelope import sign_results
 
 

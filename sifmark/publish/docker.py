@@ -27,10 +27,9 @@ from sifmark.engines.docker.inspection import DockerInspection
 from sifmark.oci.images import fetch_manifest
 from sifmark.publish import attestations
 from sifmark.publish.attestations import MEDIA_TYPES
-from sifmark.publish.policy import require_allowed
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.repositories import DockerListing, Repositories, open_registry_store
-from sifmark.publish.stores import IDENTITY, StoreListing, public_labels
+from sifmark.publish.stores import IDENTITY, StoreListing, public_labels, require_allowed
 from sifmark.recipes.labels import PLATFORM, RECIPE
 from sifmark.recipes.names import find_recipe
 from sifmark.trust.checks import require_unchanged

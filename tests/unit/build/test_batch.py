@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, labels_of
 
-from sifmark.builds import batch, space
+from sifmark.builds import batch, image
 from sifmark.builds.batch import (
     Action,
     BuildOptions,
@@ -21,7 +21,7 @@ from sifmark.builds.batch import (
     plan_build,
     run_builds,
 )
-from sifmark.builds.space import require_space
+from sifmark.builds.image import require_space
 from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CompletedCommand
@@ -135,7 +135,7 @@ def test_more_than_fits_is_refused_before_anything_starts(
 def test_folders_of_one_disk_share_what_it_has_left(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of temporary files only those of one build count, and none of them beside the images."""
     monkeypatch.setenv("APPTAINER_TMPDIR", str(site.cache.parent))
-    monkeypatch.setattr(space, "free_space", lambda _: 100)
+    monkeypatch.setattr(image, "free_space", lambda _: 100)
     require_space([Forecast(cached=20, temporary=60, stored=40), Forecast(cached=20, temporary=50, stored=20)], site)
     for needed in (Forecast(cached=41, temporary=60), Forecast(cached=41, stored=60)):
         with pytest.raises(SifmarkError, match="add about 101 B to .*cache and .*, with no more than 100 B left"):

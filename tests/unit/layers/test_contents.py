@@ -12,9 +12,8 @@ from unit.wheel_files import TARGET, make_wheel, record_hash
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import sha256_file, sha256_tree, write_json
-from sifmark.layers.assemble import site_layer
+from sifmark.layers.assemble import listed_digests, site_layer
 from sifmark.layers.cache import SEAL, Entry, Seal, _files
-from sifmark.layers.contents import listed_digests
 from sifmark.recipes import plan as plans
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.render import SITE
