@@ -41,9 +41,9 @@ HOST = (
         *(LAYERS, "tests/unit/recipes"),
     ),
     _fault(
-        "an entry of the cache is not compared with its seal",
+        "an entry of the cache is not compared with its checksum",
         "Entry.use",
-        "self._matches(seal, made_now=attempt > 0)",
+        "self._matches(checksum, made_now=attempt > 0)",
         "True",
         LAYERS,
     ),
@@ -97,10 +97,10 @@ HOST = (
     ),
     _fault(
         *("what somebody added to a layer is taken", "Entry._matches"),
-        *("self.require is not None and not made_now", "False", "tests/unit/layers/test_contents.py"),
+        *("self.verify is not None and not made_now", "False", "tests/unit/layers/test_contents.py"),
     ),
     _fault(
-        *("bytecode in a layer is believed", "_require_site", "sha256_file(expected) != digests[name]", "False"),
+        *("bytecode in a layer is believed", "_verify_site", "sha256_file(expected) != digests[name]", "False"),
         "tests/unit/layers/test_contents.py",
     ),
     _fault(

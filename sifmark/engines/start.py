@@ -15,7 +15,7 @@ from sifmark.core.paths import import_shared
 from sifmark.core.permissions import FileState, file_state, require_unshared
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
-from sifmark.engines.binds import OUTPUT_OPTION, Bind, binds_of, outside
+from sifmark.engines.binds import OUTPUT_OPTION, Bind, binds_of, outside_cwd
 from sifmark.engines.locate import device_options, engine_for, locate_any, require_platform
 from sifmark.recipes.labels import BUILD_KEY, VERSION
 
@@ -105,7 +105,7 @@ def run_options(
     Raises SifmarkError for an image that cannot run on this host, UsageError for a path that cannot be shown to it.
     """
     require_platform(engine, address)
-    shown = [*binds_of(arguments, make_folders), *outside(binds)]
+    shown = [*binds_of(arguments, make_folders), *outside_cwd(binds)]
     return [*engine.home_flags(), *device_options(engine, address), *engine.bind_flags(shown)]
 
 

@@ -40,8 +40,8 @@ _COMPILER_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONOPTIMIZE": "", "PYTHONPAT
 
 def site_layer(plan: Plan, settings: Settings, log: Path | None = None) -> Entry:
     """Return the cache entry of the folder with `sifmark-site/`, the unpacked wheels of a plan's lock."""
-    make, require = partial(_make_site, plan, settings, log), partial(_require_site, plan, settings, log)
-    return Entry(settings.cache, LAYERS, plan.site_key, make, require)
+    make, verify = partial(_make_site, plan, settings, log), partial(_verify_site, plan, settings, log)
+    return Entry(settings.cache, LAYERS, plan.site_key, make, verify)
 
 
 def code_layer(plan: Plan, folder: Path, settings: Settings) -> None:
@@ -121,7 +121,7 @@ def _make_site(plan: Plan, settings: Settings, log: Path | None, folder: Path) -
     normalise_tree(folder)
 
 
-def _require_site(plan: Plan, settings: Settings, log: Path | None, content: Path, digests: Mapping[str, str]) -> None:
+def _verify_site(plan: Plan, settings: Settings, log: Path | None, content: Path, digests: Mapping[str, str]) -> None:
     """Raise SifmarkError unless a layer holds what the locked wheels list, and the bytecode of that."""
     with fetch_wheels(plan.recipe, plan.target, settings, log) as wheels, step("compare the layer with its wheels"):
         compiled = require_listed(content, render.SITE, digests, wheels)

@@ -133,7 +133,7 @@ class SifInspection:
         Raises CheckFailed if one differs.
         """
         base = converted_base(plan, self._settings)
-        if base.seal() is None:
+        if base.checksum() is None:
             return "base: not in the cache, its tree was not compared"
         our_folders = tuple(f"{ROOT}{folder}" for folder in _OUR_FOLDERS)
         with base.use() as content:

@@ -57,7 +57,7 @@ def test_a_plan_says_what_and_why(site: Settings, monkeypatch: pytest.MonkeyPatc
     builds = {recipe: plan_build(recipe, BuildOptions(), engine, site) for recipe in recipe_names()}
     space_of_base = Forecast(cached=80_000_000, temporary=140_000_000, stored=40_000_000)
     assert builds["cpu"] == PlannedBuild("cpu", Action.BUILD, "not built yet", space_of_base, ())
-    refused = {recipe for recipe, build in builds.items() if build.action is Action.REFUSE}
+    refused = {recipe for recipe, build in builds.items() if build.action is Action.SKIP}
     assert refused and all("there is no digest" in builds[recipe].reason for recipe in refused)
 
 
@@ -65,15 +65,15 @@ def test_forecasts_are_the_engine_s_own(site: Settings, engine: FakeEngine) -> N
     """A Docker Engine stores images itself: what it builds needs no room for SIF files or converted bases."""
     engine.estimate, engine.kept = Forecast(size=7, cached=3), {"a stage": True, "another": False}
     build = plan_build("cpu", BuildOptions(), engine, site)
-    assert (build.forecast, build.at_hand) == (engine.estimate, ("a stage",))
+    assert (build.forecast, build.cached_stages) == (engine.estimate, ("a stage",))
     assert build.document() == {
         "recipe": "cpu",
-        "what": "build",
-        "why": "not built yet",
+        "action": "build",
+        "reason": "not built yet",
         "size": 7,
         "seconds": None,
         "cached": 3,
-        "at_hand": ["a stage"],
+        "cached_stages": ["a stage"],
     }
     require_space([Forecast(size=2**60)], site)  # 1 EiB, but not in a folder of ours
     assert default_jobs([build_of("cpu", size=2**60)] * 2, site) == default_jobs([build_of("cpu")] * 2, site)
@@ -115,7 +115,7 @@ def no_stand_ins(site: Settings) -> None:
 @pytest.mark.usefixtures("no_stand_ins")
 def test_what_has_no_stand_in_here_is_skipped(site: Settings, engine: FakeEngine) -> None:
     build = plan_build("cuda", BuildOptions(bases="stand-in"), engine, site)
-    assert build.action is Action.REFUSE and "there is no test base" in build.reason
+    assert build.action is Action.SKIP and "there is no test base" in build.reason
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_a_failure_stops_only_itself(site: Settings, engine: FakeEngine, monkeyp
     monkeypatch.setattr(batch, "run_sifmark", run)
     engine.add("cpu_tf", labels=make_plan("cpu_tf", site).labels())
     builds = [build_of("cuda"), build_of("cpu"), PlannedBuild("cpu_tf", Action.LEAVE, "")]
-    builds += [PlannedBuild("xpu", Action.REFUSE, "no digest"), PlannedBuild("ipu", Action.BROKEN, "ipu.toml: bad")]
+    builds += [PlannedBuild("xpu", Action.SKIP, "no digest"), PlannedBuild("ipu", Action.BROKEN, "ipu.toml: bad")]
     outcomes = run_builds(builds, BuildOptions(), engine, site, jobs=1)
     assert [(outcome.recipe, outcome.state) for outcome in outcomes] == [
         ("cuda", "failed"),
