@@ -194,7 +194,6 @@ def entry_folders(cache: Path, kind: str) -> Iterator[Path]:
 
 
 def _files(content: Path) -> dict[str, Path]:
-    """Return the files of an entry by their names below its content."""
     return {str(path.relative_to(content)): path for path in sorted(content.rglob("*")) if path.is_file()}
 
 

@@ -391,7 +391,6 @@ class _Upload:
 
 
 def _parameters(challenge: str) -> dict[str, str]:
-    """Return the parameters of a challenge."""
     pairs: list[tuple[str, str]] = re.findall(r'(\w+)="([^"]*)"', challenge)
     return dict(pairs)
 

@@ -193,7 +193,6 @@ class Layout:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    """Return the name of an entry of the index; empty if it has none."""
     annotations = entry.get("annotations")
     name = annotations.get(_NAME) if isinstance(annotations, dict) else None
     return name if isinstance(name, str) else ""

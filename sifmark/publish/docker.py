@@ -212,7 +212,6 @@ def _documents(docker: Docker, image: DockerInspection, recipe: str) -> dict[str
 
 
 def _annotations(image: DockerInspection) -> dict[str, str]:
-    """Return the annotations by which a registry announces an image."""
     return {**public_labels(image.labels), IDENTITY: image.identity()}
 
 

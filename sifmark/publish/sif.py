@@ -149,7 +149,6 @@ def require_space(image: str, size: int, folder: Path) -> None:
 
 
 def _annotations(image: ImageUnderTest, built: BuiltImage) -> dict[str, str]:
-    """Return what a store announces of an image."""
     signed = str(image.inspection.signed()).lower()
     return {**public_labels(image.labels), IDENTITY: built.identity, SIGNED: signed}
 
