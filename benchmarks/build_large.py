@@ -36,7 +36,7 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024)
 def enlarge(site: Site, size: int, files: int) -> Path:
     """Let the kept base with wheels hold `size` bytes that do not compress, and small files. Return its squashfs.
 
-    It is sealed again, so that a build takes it for its own.
+    Its checksum is written again, so that a build takes it for its own.
     """
     (kept,) = entry_folders(site.folder / "cache", BASES_WITH_WHEELS)
     small = kept.rename(site.folder / "small")

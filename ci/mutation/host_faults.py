@@ -19,7 +19,12 @@ HOST = (
     ),
     _fault("a killed fetch begins again", "Registry.download", '"a+b"', '"w+b"', "tests/unit/test_nvcr.py"),
     _fault(
-        *("folders of one disk are looked at alone", "_require", "existing_part(folder).stat().st_dev", "hash(folder)"),
+        *(
+            "folders of one disk are looked at alone",
+            "_require_free",
+            "existing_part(folder).stat().st_dev",
+            "hash(folder)",
+        ),
         "tests/unit/build/test_batch.py",
     ),
     _fault(
@@ -36,9 +41,9 @@ HOST = (
         *(LAYERS, "tests/unit/recipes"),
     ),
     _fault(
-        "an entry of the cache is not compared with its seal",
+        "an entry of the cache is not compared with its checksum",
         "Entry.use",
-        "self._matches(seal, made_now=attempt > 0)",
+        "self._matches(checksum, made_now=attempt > 0)",
         "True",
         LAYERS,
     ),
@@ -92,10 +97,10 @@ HOST = (
     ),
     _fault(
         *("what somebody added to a layer is taken", "Entry._matches"),
-        *("self.require is not None and not made_now", "False", "tests/unit/layers/test_contents.py"),
+        *("self.verify is not None and not made_now", "False", "tests/unit/layers/test_contents.py"),
     ),
     _fault(
-        *("bytecode in a layer is believed", "_require_site", "sha256_file(expected) != digests[name]", "False"),
+        *("bytecode in a layer is believed", "_verify_site", "sha256_file(expected) != digests[name]", "False"),
         "tests/unit/layers/test_contents.py",
     ),
     _fault(

@@ -35,8 +35,7 @@ from typing import Any
 from sifmark.core.files import compact_json, sha256_file
 from sifmark.layers.installers import pip_target_options
 from sifmark.oci.layout import Layout
-from sifmark.oci.manifest import Descriptor, descriptor_of, write_manifest
-from sifmark.oci.reference import PLATFORMS
+from sifmark.oci.manifest import PLATFORMS, Descriptor, descriptor_of, write_manifest
 from sifmark.recipes.recipe import Target, load_recipe, recipe_names
 
 HERE = Path(__file__).resolve().parent

@@ -34,7 +34,7 @@ class Action(StrEnum):
 
     BUILD = "build"
     LEAVE = "leave"
-    REFUSE = "skip"
+    SKIP = "skip"
     BROKEN = "broken"
 
 
@@ -55,19 +55,19 @@ class PlannedBuild:
     action: Action
     reason: str
     forecast: Forecast = field(default_factory=Forecast)
-    at_hand: tuple[str, ...] = ()  # stages that need not be made
+    cached_stages: tuple[str, ...] = ()  # stages that need not be made
     code: str = ""  # of the error that is the reason
 
     def document(self) -> dict[str, Any]:
         """Return the plan as programs read it; None is what cannot be estimated yet."""
         return {
             "recipe": self.recipe,
-            "what": self.action.value,
-            "why": self.reason,
+            "action": self.action.value,
+            "reason": self.reason,
             "size": self.forecast.size,
             "seconds": self.forecast.seconds,
             "cached": self.forecast.cached,
-            "at_hand": list(self.at_hand),
+            "cached_stages": list(self.cached_stages),
         }
 
 
@@ -135,10 +135,10 @@ def plan_build(recipe: str, options: BuildOptions, engine: Engine, settings: Set
         reason = _reason_to_build(plan, options, engine)
         if reason is None:
             return PlannedBuild(recipe, Action.LEAVE, "nothing changed")
-        at_hand = tuple(stage for stage, kept in engine.stages(plan).items() if kept)
-        return PlannedBuild(recipe, Action.BUILD, reason, engine.forecast(plan), at_hand)
+        cached_stages = tuple(stage for stage, kept in engine.stages(plan).items() if kept)
+        return PlannedBuild(recipe, Action.BUILD, reason, engine.forecast(plan), cached_stages)
     except UnbuildableError as error:
-        return PlannedBuild(recipe, Action.REFUSE, str(error), code=error.code)
+        return PlannedBuild(recipe, Action.SKIP, str(error), code=error.code)
 
 
 def default_jobs(builds: Sequence[PlannedBuild], settings: Settings) -> int:
@@ -178,7 +178,7 @@ def failed_outcome(recipe: str, error: Exception, started: float) -> BuildOutcom
 def _run_build(build: PlannedBuild, options: BuildOptions, engine: Engine, settings: Settings) -> BuildOutcome:
     started = time.monotonic()
     try:
-        if build.action is Action.REFUSE:
+        if build.action is Action.SKIP:
             return BuildOutcome(build.recipe, OutcomeState.SKIPPED, reason=build.reason, code=build.code)
         if build.action is Action.BROKEN:
             return BuildOutcome(build.recipe, OutcomeState.FAILED, reason=build.reason, code=build.code)

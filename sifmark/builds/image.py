@@ -1,20 +1,21 @@
 """Building one recipe by an engine: only if the image is stale, recorded, and under every workload's name."""
 
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from sifmark.builds.records import lock_path, log_file, write_build_record
-from sifmark.builds.space import require_space
 from sifmark.core.console import status
+from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import human_size, is_full
+from sifmark.core.files import existing_part, free_space, human_size, is_full
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings, with_options
-from sifmark.engines import Engine, ImageInfo
+from sifmark.engines import Engine, Forecast, ImageInfo
 from sifmark.layers import installers
 from sifmark.layers.assemble import build_context
 from sifmark.layers.eviction import remove_all_stale_drafts, trim
@@ -23,6 +24,10 @@ from sifmark.recipes.names import find_images, recipes_in
 from sifmark.recipes.plan import Plan, make_plan
 from sifmark.recipes.render import PLAIN_BUILD, definition, dockerfile
 
+_SPACE_REMEDY = (
+    "free space (sifmark clean, sifmark clean --cache), or name another folder: cache and dist in sifmark.toml, "
+    "APPTAINER_TMPDIR for temporary files"
+)
 FORMATS = ("def", "dockerfile")
 
 
@@ -109,6 +114,19 @@ def is_current(info: ImageInfo | None, plan: Plan, compression: str | None = Non
     return compression in (None, info.labels.get(COMPRESSION))
 
 
+def require_space(forecasts: Iterable[Forecast], settings: Settings) -> None:
+    """Raise SifmarkError if builds surely do not fit into the cache, the folder of images and the temporary folder.
+
+    Of temporary files only those of one build count: builds need not run side by side.
+    """
+    estimates = list(forecasts)
+    cached, stored = sum(each.cached for each in estimates), sum(each.stored for each in estimates)
+    temporary = max((each.temporary for each in estimates), default=0)
+    # Temporary files are gone when the first image is written.
+    _require_free({settings.cache: cached, temporary_folder(): temporary})
+    _require_free({settings.cache: cached, settings.dist: stored})
+
+
 def _build(plan: Plan, engine: Engine, settings: Settings) -> None:
     """Make the recipe's image. It is recorded before it gets its name."""
     installers.require_packages("a build")
@@ -139,3 +157,17 @@ def _full_disk_explained(target: str) -> Iterator[None]:
             "free space in the cache and dist folders, or name others in sifmark.toml; nothing was left half done",
             code="disk-full",
         ) from error
+
+
+def _require_free(needed: Mapping[Path, int]) -> None:
+    """Raise SifmarkError if what folders get at once does not fit on a file system that they share."""
+    shared: dict[int, list[Path]] = defaultdict(list)
+    for folder, size in needed.items():
+        if size:
+            shared[existing_part(folder).stat().st_dev].append(folder)
+    for folders in shared.values():
+        size, free = sum(needed[folder] for folder in folders), free_space(folders[0])
+        if size > free:
+            where = " and ".join(map(str, folders))
+            cause = f"the builds add about {human_size(size)} to {where}, with no more than {human_size(free)} left"
+            raise SifmarkError(cause, _SPACE_REMEDY, code="disk-full")

@@ -11,7 +11,7 @@ from sifmark.core.files import sha256_file, write_text
 from sifmark.core.keys import key_id
 from sifmark.core.permissions import require_unshared
 from sifmark.core.settings import Settings
-from sifmark.oci.reference import DIGEST
+from sifmark.oci.manifest import DIGEST
 
 _BUILT = "built here"
 

@@ -17,7 +17,7 @@ from sifmark.builds.batch import (
     plan_build,
     run_builds,
 )
-from sifmark.builds.space import require_space
+from sifmark.builds.image import require_space
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings, load_settings, with_options
 from sifmark.engines import Engine, open_engine

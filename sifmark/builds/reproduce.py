@@ -96,5 +96,4 @@ def _builder(inspection: ImageInspection) -> str:
 
 
 def _run_command(environment: dict[str, str], *arguments: str) -> str:
-    """Run a command of sifmark and return what it printed on stdout."""
     return run_sifmark(arguments, environment, watch_errors=status).output

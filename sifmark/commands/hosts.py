@@ -83,7 +83,7 @@ def prove_device(
 
 
 def _in_image(name: str, words: Sequence[str], settings: Settings) -> int:
-    from sifmark.core.process import attend
+    from sifmark.core.process import run_foreground
     from sifmark.engines.start import check_image, find, run_options
 
     address, engine = find(name, settings)
@@ -91,11 +91,11 @@ def _in_image(name: str, words: Sequence[str], settings: Settings) -> int:
     image = check_image(address, engine, settings, signed=False)
     argv = image.command(words, options)
     image.require_unchanged()
-    return attend(argv, image.variables)
+    return run_foreground(argv, image.variables)
 
 
 def _outside(python: str, words: Sequence[str]) -> int:
     from sifmark.core.paths import ENTRYPOINTS
-    from sifmark.core.process import attend
+    from sifmark.core.process import run_foreground
 
-    return attend([python, "-s", "-B", str(ENTRYPOINTS / "main.py"), *words, "--device", "auto"], {})
+    return run_foreground([python, "-s", "-B", str(ENTRYPOINTS / "main.py"), *words, "--device", "auto"], {})

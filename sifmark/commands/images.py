@@ -253,7 +253,7 @@ def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
     from sifmark.builds.batch import Action
 
     counts = Counter(build.action for build in builds)
-    words = {Action.BROKEN: "broken", Action.REFUSE: "skipped"}
+    words = {Action.BROKEN: "broken", Action.SKIP: "skipped"}
     total = ", ".join(f"{counts[act]} {words.get(act, f'to {act.value}')}" for act in Action if counts[act])
     status(f"{len(builds)} recipes: {total}")
     for role, folder in {"cache": settings.cache, "image": settings.dist, "temporary": temporary_folder()}.items():
@@ -268,7 +268,7 @@ def _plan_row(build: PlannedBuild) -> list[str]:
         build.reason.splitlines()[0],
         _estimate(build, human_size(size) if size else ""),
         _estimate(build, f"{seconds:.0f} s" if seconds else ""),
-        ", ".join(build.at_hand),
+        ", ".join(build.cached_stages),
     ]
 
 

@@ -138,7 +138,7 @@ def fetch(folder: str, settings: Settings, names: Sequence[str] = (), form: str 
 
 def _fetch(recipe: str, folder: Path, settings: Settings) -> tuple[int, int]:
     """Collect what a recipe needs, and return the bytes of its base and of its wheels."""
-    from sifmark.layers.sources import fetch_sources
+    from sifmark.layers.offline import fetch_sources
     from sifmark.recipes.plan import make_plan
 
     plan = make_plan(recipe, settings)

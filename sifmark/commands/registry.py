@@ -140,8 +140,8 @@ def pull(
 ) -> None:
     """Pull an image after checking its digest and signature."""
     from sifmark.engines import open_engine
-    from sifmark.publish.policy import must_be_signed
     from sifmark.publish.publisher import publisher_of
+    from sifmark.publish.stores import must_be_signed
 
     engine = open_engine(settings)
     required = must_be_signed(bool(key), settings)

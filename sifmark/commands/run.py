@@ -9,15 +9,22 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from sifmark.core.process import attend, start_failure
+from sifmark.core.process import run_foreground, start_failure
 from sifmark.core.settings import Settings
 from sifmark.core.terminal import can_draw, output, status, step
 from sifmark.engines import Engine
-from sifmark.engines.arguments import read_arguments, with_results_kept
 from sifmark.engines.binds import output_of
 from sifmark.engines.library import result_states
 from sifmark.engines.progress import new_pipe, progress_folder
-from sifmark.engines.start import CheckedImage, check_image, find, printed_command, run_options
+from sifmark.engines.start import (
+    CheckedImage,
+    check_image,
+    find,
+    printed_command,
+    read_arguments,
+    run_options,
+    with_results_kept,
+)
 from sifmark.results.envelope import sign_results
 
 
@@ -65,36 +72,36 @@ def start_image(
     status(f"+ {shlex.join(argv)}")
     image.require_unchanged()
     results = output_of(arguments)
-    attended = partial(attend, argv, image.variables)
+    start = partial(run_foreground, argv, image.variables)
     if can_draw() and not plain:
-        attended = partial(_attend_drawn, image, arguments, options)
+        start = partial(_run_drawn, image, arguments, options)
     elif settings.results_key is None or results is None:
         _become(argv, image.variables)
     if settings.results_key is None or results is None:
-        sys.exit(attended())
-    _run_and_sign(attended, results, settings.results_key)
+        sys.exit(start())
+    _run_and_sign(start, results, settings.results_key)
 
 
-def _attend_drawn(image: CheckedImage, arguments: Sequence[str], options: Sequence[str]) -> int:
+def _run_drawn(image: CheckedImage, arguments: Sequence[str], options: Sequence[str]) -> int:
     """Run an image to its end and draw its progress; without a pipe it writes plain lines. Return its exit code.
 
     Raises SifmarkError.
     """
-    from sifmark.live.run import attend_with_view  # here: a run that becomes the image should not wait for it
+    from sifmark.live.run import run_with_view  # here: a run that becomes the image should not wait for it
 
     with progress_folder() as folder:
         pipe = new_pipe(folder, "run")
         if pipe is None:
-            return attend(image.command(arguments, options), image.variables)
+            return run_foreground(image.command(arguments, options), image.variables)
         with closing(pipe):
             argv = image.command(arguments, [*options, *pipe.options(image.engine)])
-            return attend_with_view(argv, image.variables, pipe)
+            return run_with_view(argv, image.variables, pipe)
 
 
-def _run_and_sign(attended: Callable[[], int], results: Path, key: Path) -> NoReturn:
+def _run_and_sign(start: Callable[[], int], results: Path, key: Path) -> NoReturn:
     """Run an image to its end, sign what it wrote to `results`, and exit as it did. Raises SifmarkError."""
     before = result_states(results)
-    code = attended()
+    code = start()
     for file, state in result_states(results).items():
         if before.get(file) != state:
             status(f"signed: {sign_results(Path(file), key)}")

@@ -20,9 +20,9 @@ UNTRUSTED_REMEDY = "do not run it; ask where it came from, or trust its key: key
 REBUILD_REMEDY = "build it again: sifmark build NAME --force, with the --engine that it is of"
 
 
-def locate_scripts(remedy: str, in_clone: bool = IS_CHECKOUT) -> str:
+def locate_scripts(remedy: str) -> str:
     """Return a remedy that says where its set-up scripts are: a wheel does not contain them."""
-    return remedy if in_clone else _SCRIPT.sub(r"\g<0> in a clone of sifmark", remedy)
+    return remedy if IS_CHECKOUT else _SCRIPT.sub(r"\g<0> in a clone of sifmark", remedy)
 
 
 class SifmarkError(Exception):

@@ -93,18 +93,18 @@ def run_sifmark(
     return run(argv, watch_errors=watch_errors, check=check, environment={**_NO_CI, **environment})
 
 
-def attend(argv: Sequence[str], environment: Mapping[str, str]) -> int:
+def run_foreground(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command that has this process's terminal, and return its exit code as `exit_code_of` does.
 
     Signals for this process go to the command, which decides when to end. Raises CommandError if it cannot start.
     """
-    with attended(argv, environment) as process:
+    with foreground(argv, environment) as process:
         process.wait()
     return exit_code_of(process)
 
 
 @contextlib.contextmanager
-def attended(
+def foreground(
     argv: Sequence[str], environment: Mapping[str, str], piped: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command in the foreground, whose stdout or stderr may be pipes. It has to end before the block does.

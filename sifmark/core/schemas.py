@@ -22,6 +22,7 @@ MOST_ERRORS = 100  # of a document, from which the one to name is chosen: a host
 # The login of an address: all between its scheme and its last `@`, since a password may hold any character. A digest
 # follows an `@` too.
 _LOGIN = re.compile(r"(?:^(?![\w.+-]+://)|(?<=://)).*@(?!sha256:[0-9a-f]{64})", re.DOTALL)
+_LONGEST_MESSAGE = 300  # characters
 
 
 @cache
@@ -124,5 +125,5 @@ def read_schema(name: str) -> dict[str, Any]:
     return dict(json.loads((paths.SCHEMAS / f"{name}.json").read_text()))
 
 
-def _shorten(text: str, limit: int = 300) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}..."
+def _shorten(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else f"{text[:_LONGEST_MESSAGE]}..."

@@ -108,7 +108,6 @@ def join_paths(values: Sequence[str] | None) -> str:
 
 
 def _variable_settings() -> list["Field[Any]"]:
-    """Return the settings that have a variable."""
     return [setting for setting in _SETTINGS.values() if setting.metadata.get("variable", True)]
 
 

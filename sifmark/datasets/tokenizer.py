@@ -1,12 +1,13 @@
-"""Tokenizers: one token per character, or a trained tokenizer from its files."""
+"""Tokenizers: one token per character, or a trained tokenizer from its files. And the header of files of tokens."""
 
 import json
+import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from tokenizers import Tokenizer as TrainedTokenizer
 from tokenizers.models import BPE, WordPiece
@@ -16,6 +17,10 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_json
 
+# The header of files of prepared text, as entrypoints/data/sequences/prepared.py reads it.
+TOKENS, PASSAGES = b"SIFTOKEN", b"SIFSQUAD"
+VERSION = 1
+_HEADER = struct.Struct("<8sHHIIIQ32s")
 CHARACTERS = "characters.json"
 BYTE_PAIRS = ("vocab.json", "merges.txt")
 END_OF_TEXT = "<|endoftext|>"  # as GPT-2 has it
@@ -159,6 +164,30 @@ def open_tokenizer(path: Path) -> Characters | Subwords:
     if isinstance(tokenizer, Subwords) and not tokenizer.tokens:
         raise _unusable(path, "its vocabulary is empty")
     return tokenizer
+
+
+class TokenFileHeader:
+    """The header, the first 64 bytes of a file."""
+
+    def __init__(self, magic: bytes, tokenizer: Tokenizer, row_length: int) -> None:
+        self.magic, self.tokenizer, self.row_length = magic, tokenizer, row_length
+
+    def write(self, stream: BinaryIO, count: int, lines: int = 0) -> None:
+        """Write it at the front of the file. `count` is of tokens or rows, `lines` the bytes of JSON after them."""
+        stream.seek(0)
+        width, digest = token_width(self.tokenizer), bytes.fromhex(self.tokenizer.sha256.partition(":")[2])
+        fields = (self.magic, VERSION, width, self.tokenizer.vocabulary, self.row_length, lines, count, digest)
+        stream.write(_HEADER.pack(*fields))
+
+
+def token_width(tokenizer: Tokenizer) -> int:
+    """Return the bytes of a token."""
+    return 2 if tokenizer.vocabulary <= 1 << 16 else 4
+
+
+def tokenizer_manifest(tokenizer: Tokenizer) -> dict[str, Any]:
+    """Return the fields of a manifest that describe a tokenizer."""
+    return {"tokenizer": tokenizer.kind, "sha256": tokenizer.sha256, "vocabulary": tokenizer.vocabulary}
 
 
 def _unusable(path: Path, reason: str) -> UsageError:

@@ -39,7 +39,7 @@ def binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bind]:
     With `make_folders` a folder for results is made if it does not exist, as the image would. Raises UsageError for a
     path that does not exist, or that would hide a folder of the image.
     """
-    return outside(all_binds_of(arguments, make_folders))
+    return outside_cwd(all_binds_of(arguments, make_folders))
 
 
 def all_binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bind]:
@@ -48,7 +48,7 @@ def all_binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bi
     return list(dict.fromkeys(bind for option, value in values for bind in _binds_of(option, value, make_folders)))
 
 
-def outside(binds: Iterable[Bind]) -> list[Bind]:
+def outside_cwd(binds: Iterable[Bind]) -> list[Bind]:
     """Return those of some paths that are not below the current folder, which a run sees."""
     here = Path.cwd()
     return [bind for bind in binds if not (bind.path == here or here in bind.path.parents)]

@@ -1,16 +1,68 @@
 """What a run of an image is started with: options and binds, and what its result is to say of the image."""
 
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from sifmark import __version__
+from sifmark.core.console import status
+from sifmark.core.errors import UsageError
+from sifmark.core.paths import import_shared
 from sifmark.core.permissions import FileState, file_state, require_unshared
 from sifmark.core.settings import Settings
-from sifmark.engines import CheckFailed, Engine, require_signed
-from sifmark.engines.binds import Bind, binds_of, outside
-from sifmark.engines.facts import IMAGE_VARIABLE, image_facts
+from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
+from sifmark.engines.binds import OUTPUT_OPTION, Bind, binds_of, outside_cwd
 from sifmark.engines.locate import device_options, engine_for, locate_any, require_platform
+from sifmark.recipes.labels import BUILD_KEY, VERSION
+
+_HELP = {"-h", "--help"}
+_RUN = "run"  # the verb that writes results
+IMAGE_VARIABLE = "SIFMARK_IMAGE"  # which entrypoints/system/image.py reads
+
+
+def read_arguments(engine: Engine, address: str, arguments: Sequence[str]) -> Any | None:
+    """Return the options of an image that its arguments set; None for those of another version, or for its help.
+
+    Raises UsageError, with the image's own words, if it would refuse them.
+    """
+    info = engine.image_info(address)
+    if info is None or info.labels.get(VERSION) != __version__ or _HELP & {*arguments}:
+        return None
+    refusal: type[Exception] = import_shared("contract.statuses").UsageError
+    try:
+        return import_shared("planning.arguments").parse(arguments)
+    except refusal as error:
+        said: Any = error
+        raise UsageError(said.cause, said.remedy, code=said.code) from None
+
+
+def with_results_kept(options: Any | None, arguments: Sequence[str], settings: Settings) -> Sequence[str]:
+    """Return the arguments of a run that a person watches so that its results are kept, unless they say where."""
+    if options is None or options.output is not None or options.verb != _RUN or not sys.stdout.isatty():
+        return arguments
+    return *arguments, OUTPUT_OPTION, f"{_shown(settings.results)}/"
+
+
+def image_facts(image: ImageInspection, required: bool, keys: Sequence[str]) -> dict[str, str | None]:
+    """Return what the result is to say of the image, which only the process that starts it can see.
+
+    Raises CheckFailed if a required signature is not valid.
+    """
+    signer = None
+    if should_check_signature(required, keys, image.signed):
+        try:
+            signer = image.signer(keys)
+            status(f"  signed by {signer}")
+        except CheckFailed as reason:
+            if required:
+                raise
+            status(f"  its signature is not trusted here: {reason.cause}")
+    facts = {"identity": image.identity(), "digest": image.digest(), "signer": signer}
+    return {**facts, "build_key": image.labels.get(BUILD_KEY)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +105,7 @@ def run_options(
     Raises SifmarkError for an image that cannot run on this host, UsageError for a path that cannot be shown to it.
     """
     require_platform(engine, address)
-    shown = [*binds_of(arguments, make_folders), *outside(binds)]
+    shown = [*binds_of(arguments, make_folders), *outside_cwd(binds)]
     return [*engine.home_flags(), *device_options(engine, address), *engine.bind_flags(shown)]
 
 
@@ -83,3 +135,9 @@ def _state_before(address: str, required: bool) -> FileState | None:
     if required:
         require_unshared(path, "an image whose signature is required")
     return file_state(path)
+
+
+def _shown(folder: Path) -> str:
+    """Return a folder as people read it: relative to the current folder, if it is inside."""
+    here = Path.cwd()
+    return os.path.relpath(folder, here) if here in folder.parents else str(folder)

@@ -1,26 +1,37 @@
 """Our own layers, assembled on the host: the wheels that we add, and the code. Nothing of the base is run."""
 
+import base64
+import csv
+import io
 import os
+import re
 import shutil
+import stat
 import tempfile
-from collections.abc import Iterator, Mapping
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
 from sifmark.core.console import status, step
+from sifmark.core.errors import SifmarkError
 from sifmark.core.files import atomic_path, normalise_tree, sha256_file, write_json
 from sifmark.core.process import run, thread_pool
 from sifmark.core.settings import Settings
 from sifmark.layers import bytecode
 from sifmark.layers.cache import LAYERS, Entry
-from sifmark.layers.contents import altered, require_listed
 from sifmark.layers.wheels import fetch_wheels, unpack
 from sifmark.recipes import render
 from sifmark.recipes.names import workloads_of
-from sifmark.recipes.plan import Plan
+from sifmark.recipes.plan import Plan, shipped_files
 from sifmark.recipes.recipe import Recipe
-from sifmark.recipes.shipped import shipped_files
 
+_RECORD = re.compile(r"[^/]+\.dist-info/RECORD")
+_OF_INSTALLER = re.compile(r"[^/]+\.dist-info/(INSTALLER|REQUESTED|RECORD)")  # nothing imports or runs these
+_MOVED = re.compile(r"[^/]+\.data/(purelib|platlib|data)/(.*)")  # what is installed beside the packages of a wheel
+_REMEDY = "who else writes to the cache? Remove it and build again: `sifmark clean --cache`"
+_BYTECODE = ".pyc"
 _TESTS = {"test", "tests"}  # folders in packages that no workload imports, so they are not compiled
 _SOURCES_PER_PROCESS = 200  # few enough for many cores, and so many that the start of Python does not count
 # Bytecode depends on the order of sets, and the user's settings of Python must not change an image.
@@ -29,8 +40,8 @@ _COMPILER_ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONOPTIMIZE": "", "PYTHONPAT
 
 def site_layer(plan: Plan, settings: Settings, log: Path | None = None) -> Entry:
     """Return the cache entry of the folder with `sifmark-site/`, the unpacked wheels of a plan's lock."""
-    make, require = partial(_make_site, plan, settings, log), partial(_require_site, plan, settings, log)
-    return Entry(settings.cache, LAYERS, plan.site_key, make, require)
+    make, verify = partial(_make_site, plan, settings, log), partial(_verify_site, plan, settings, log)
+    return Entry(settings.cache, LAYERS, plan.site_key, make, verify)
 
 
 def code_layer(plan: Plan, folder: Path, settings: Settings) -> None:
@@ -60,6 +71,40 @@ def build_context(plan: Plan, folder: Path, settings: Settings, log: Path) -> Pa
     return folder
 
 
+def listed_digests(wheels: Iterable[Path]) -> dict[str, set[str]]:
+    """Return the files that wheels install, by name, each with the `sha256:<hex>` that their lists give."""
+    listed: dict[str, set[str]] = defaultdict(set)
+    for wheel in wheels:
+        for name, digest in _rows(wheel):
+            moved = _MOVED.fullmatch(name)
+            listed[moved.group(2) if moved else name].add(digest)
+    return listed
+
+
+def require_listed(content: Path, folder: str, digests: Mapping[str, str], wheels: Iterable[Path]) -> list[str]:
+    """Check the files of a layer, all of them in `folder`, against the lists in wheels.
+
+    `digests` has the hashes of all ordinary files by their names. Return the names of bytecode that no wheel lists.
+    Raises SifmarkError for the first file that is not as listed.
+    """
+    listed = {f"{folder}/{name}": values for name, values in listed_digests(wheels).items()}
+    for path in content.rglob("*"):
+        mode = path.lstat().st_mode
+        if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            raise altered(path, "is no ordinary file")
+    rest = {name for name, digest in digests.items() if digest not in listed.get(name, ())}
+    rest -= {name for name in rest if _OF_INSTALLER.fullmatch(name.removeprefix(f"{folder}/"))}
+    unlisted = {name for name in rest if not name.endswith(_BYTECODE)}
+    if name := min(unlisted, default=None):
+        raise altered(content / name, "is not as its wheel has it" if name in listed else "is in no wheel of the lock")
+    return sorted(rest)
+
+
+def altered(path: Path, how: str) -> SifmarkError:
+    """Return the error for a file in the cache that is not what a build put there."""
+    return SifmarkError(f"the cache was changed: {path} {how}", _REMEDY, code="cache-altered")
+
+
 def _make_site(plan: Plan, settings: Settings, log: Path | None, folder: Path) -> None:
     site = folder / render.SITE
     site.mkdir()
@@ -76,7 +121,7 @@ def _make_site(plan: Plan, settings: Settings, log: Path | None, folder: Path) -
     normalise_tree(folder)
 
 
-def _require_site(plan: Plan, settings: Settings, log: Path | None, content: Path, digests: Mapping[str, str]) -> None:
+def _verify_site(plan: Plan, settings: Settings, log: Path | None, content: Path, digests: Mapping[str, str]) -> None:
     """Raise SifmarkError unless a layer holds what the locked wheels list, and the bytecode of that."""
     with fetch_wheels(plan.recipe, plan.target, settings, log) as wheels, step("compare the layer with its wheels"):
         compiled = require_listed(content, render.SITE, digests, wheels)
@@ -138,3 +183,14 @@ def _compile_list(python: str, folder: Path, target: Path, time_limit: float, lo
         remedy="the log names the file; is there space left in the cache?",
         environment=_COMPILER_ENVIRONMENT,
     )
+
+
+def _rows(wheel: Path) -> Iterator[tuple[str, str]]:
+    """Yield name and digest of each file in a wheel's list."""
+    with zipfile.ZipFile(wheel) as archive:
+        (record,) = (name for name in archive.namelist() if _RECORD.fullmatch(name))
+        with archive.open(record) as stream:
+            for name, digest, *_ in csv.reader(io.TextIOWrapper(stream, "utf-8", newline="")):
+                algorithm, _, value = digest.partition("=")
+                if algorithm == "sha256":
+                    yield name, f"sha256:{base64.urlsafe_b64decode(value + '=' * (-len(value) % 4)).hex()}"

@@ -1,4 +1,4 @@
-"""The cache of builds: each entry is made once, found by its key, and checked against a hash of its files.
+"""The cache of builds: each entry is made once, found by its key, and checked against a checksum of its files.
 
 An entry is a folder `cache/KIND/KEY/` with its `content/` and its `seal.json`. Its lock file lies beside it: readers
 share the lock, who makes or removes the entry holds it alone.
@@ -22,15 +22,17 @@ from sifmark.core.locks import file_lock, lock_file
 from sifmark.core.permissions import require_unshared
 
 # Folders of the cache. What is fetched of a base stays only until the base is converted.
-WHEELS, LAYERS, FETCHED, BASES, BASES_WITH_WHEELS = KINDS = ("wheels", "layers", "fetched", "bases", "stocked")
-SEAL = "seal.json"
+WHEELS, LAYERS, FETCHED, BASES, BASES_WITH_WHEELS = "wheels", "layers", "fetched", "bases", "bases-with-wheels"
+# With the name that bases with wheels had in 0.2: its entries have the keys of that version, and are only removed.
+KINDS = (WHEELS, LAYERS, FETCHED, BASES, BASES_WITH_WHEELS, "stocked")
+CHECKSUM_FILE = "seal.json"
 _Result = TypeVar("_Result")
 _ATTEMPTS = 3  # to make an entry that reads back as it was written
 
 
 @dataclass(frozen=True)
-class Seal:
-    """What was recorded when an entry was made."""
+class Checksum:
+    """The checksum of an entry's files, taken when it was made."""
 
     digest: str  # over names and contents of its files
     size: int  # bytes
@@ -41,7 +43,7 @@ class Seal:
 class Entry:
     """One entry of a cache folder, which may not exist yet. `make` fills the empty folder that it is given.
 
-    `require` gets the folder of an entry that was made earlier, and the hashes of its files by name. It raises
+    `verify` gets the folder of an entry that was made earlier, and the hashes of its files by name. It raises
     SifmarkError if they are not what `make` makes.
     """
 
@@ -49,7 +51,7 @@ class Entry:
     kind: str
     key: str
     make: Callable[[Path], None]
-    require: Callable[[Path, Mapping[str, str]], None] | None = None
+    verify: Callable[[Path, Mapping[str, str]], None] | None = None
 
     @property
     def folder(self) -> Path:
@@ -61,31 +63,31 @@ class Entry:
         """The folder with its files, which stay only during `use`."""
         return self.folder / "content"
 
-    def seal(self) -> Seal | None:
-        """Return the seal, or None if the entry does not exist or is incomplete."""
-        return read_seal(self.folder)
+    def checksum(self) -> Checksum | None:
+        """Return the checksum, or None if the entry does not exist or is incomplete."""
+        return read_checksum(self.folder)
 
     @contextmanager
     def use(self, *, check: bool = True) -> Iterator[Path]:
         """Return the folder with its files; make the entry if it does not exist. It is not removed during the block.
 
-        With `check` its files are compared with the seal first, and made again if they are damaged. Raises
-        SifmarkError if they never read back as they were written, or if `require` does.
+        With `check` its files are compared with the checksum first, and made again if they are damaged. Raises
+        SifmarkError if they never read back as they were written, or if `verify` does.
         """
         for folder in (self.cache, self.folder):  # the second one may be behind a link
             require_unshared(folder, "the cache")
         for attempt in range(_ATTEMPTS):
             with in_use(self.folder):
-                if (seal := self.seal()) and (not check or self._matches(seal, made_now=attempt > 0)):
-                    os.utime(self.folder / SEAL)  # the time of the last use
+                if (checksum := self.checksum()) and (not check or self._matches(checksum, made_now=attempt > 0)):
+                    os.utime(self.folder / CHECKSUM_FILE)  # the time of the last use
                     yield self.content
                     return
             self._make_again(check)
         raise self._unreliable()
 
     def ensure(self) -> bool:
-        """Make the entry if it does not exist. Return whether it was made now; then it was also read, to be sealed."""
-        exists = self.seal() is not None
+        """Make the entry if it does not exist. Return whether it was made now; then it was read for its checksum."""
+        exists = self.checksum() is not None
         with self.use(check=False):
             return not exists
 
@@ -106,20 +108,20 @@ class Entry:
         """Give the folder with its files to `consume`; return what that made of them.
 
         `consume` reads every file, and returns their hashes by name beside its result. These are compared with the
-        seal: a damaged entry is made and consumed again. Raises SifmarkError as `use` does, and what `consume` raises
-        if the entry is not damaged.
+        checksum: a damaged entry is made and consumed again. Raises SifmarkError as `use` does, and what `consume`
+        raises if the entry is not damaged.
         """
         for _ in range(_ATTEMPTS):
             with self.use(check=False) as content:
-                seal = self.seal()
+                checksum = self.checksum()
                 try:
                     result, digests = consume(content)
                 except Exception:  # a damaged document may lack any key
-                    status(f"  {self.folder} is compared with its seal, since a step failed")
-                    if seal is not None and self._matches(seal):
+                    status(f"  {self.folder} is compared with its checksum, since a step failed")
+                    if checksum is not None and self._matches(checksum):
                         raise
                 else:
-                    if seal is not None and sha256_json(dict(digests)) == seal.digest:
+                    if checksum is not None and sha256_json(dict(digests)) == checksum.digest:
                         return result
             self._make_again(check=True)
         raise self._unreliable()
@@ -127,11 +129,11 @@ class Entry:
     def _make_again(self, check: bool) -> None:
         """Make the entry, unless another process has made it while this one waited for the lock."""
         with lock_entry(self.folder, waiting=f"another process makes {self.kind}/{self.key[:12]}"):
-            seal = self.seal()
-            if seal and (not check or self._matches(seal)):
+            checksum = self.checksum()
+            if checksum and (not check or self._matches(checksum)):
                 return
             if self.folder.exists():
-                status(f"  {self.folder} is damaged, its seal does not fit: it is made again")
+                status(f"  {self.folder} is damaged, its checksum does not match: it is made again")
                 shutil.rmtree(self.folder)
             self._make()
 
@@ -143,19 +145,19 @@ class Entry:
             self.make(content)
             files = _files(content)
             size = sum(path.stat().st_size for path in files.values())
-            seal = Seal(sha256_tree(files), size, round(time.monotonic() - started, 3))
-            write_json(draft / SEAL, asdict(seal))
+            checksum = Checksum(sha256_tree(files), size, round(time.monotonic() - started, 3))
+            write_json(draft / CHECKSUM_FILE, asdict(checksum))
 
-    def _matches(self, seal: Seal, made_now: bool = True) -> bool:
-        """Return whether the files are as sealed. Raises SifmarkError if they were made earlier and are not allowed."""
+    def _matches(self, checksum: Checksum, made_now: bool = True) -> bool:
+        """Return whether the files have a checksum. Raises SifmarkError if `verify` refuses what was made earlier."""
         try:
             digests = sha256_files(_files(self.content))
         except OSError:
             return False
-        if sha256_json(digests) != seal.digest:
+        if sha256_json(digests) != checksum.digest:
             return False
-        if self.require is not None and not made_now:
-            self.require(self.content, digests)
+        if self.verify is not None and not made_now:
+            self.verify(self.content, digests)
         return True
 
     def _unreliable(self) -> SifmarkError:
@@ -178,10 +180,10 @@ def lock_entry(folder: Path, **options: Any) -> AbstractContextManager[int]:
     return file_lock(lock_file(folder), **options)
 
 
-def read_seal(folder: Path) -> Seal | None:
-    """Return the seal of an entry's folder, or None if it cannot be read."""
+def read_checksum(folder: Path) -> Checksum | None:
+    """Return the checksum of an entry's folder, or None if it cannot be read."""
     try:
-        return Seal(**json.loads((folder / SEAL).read_text()))
+        return Checksum(**json.loads((folder / CHECKSUM_FILE).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -192,7 +194,6 @@ def entry_folders(cache: Path, kind: str) -> Iterator[Path]:
 
 
 def _files(content: Path) -> dict[str, Path]:
-    """Return the files of an entry by their names below its content."""
     return {str(path.relative_to(content)): path for path in sorted(content.rglob("*")) if path.is_file()}
 
 

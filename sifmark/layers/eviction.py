@@ -9,7 +9,7 @@ from typing import NamedTuple
 from sifmark.core.console import status
 from sifmark.core.files import human_size, remove_stale_drafts
 from sifmark.core.locks import LockHeldError
-from sifmark.layers.cache import KINDS, SEAL, entry_folders, lock_entry, read_seal
+from sifmark.layers.cache import CHECKSUM_FILE, KINDS, entry_folders, lock_entry, read_checksum
 
 _GIB = 1024**3
 
@@ -24,9 +24,9 @@ class _Usage(NamedTuple):
 
 def rate(cache: Path, kind: str) -> float | None:
     """Return the bytes a second at which this host made the entries of a kind, or None if there are none."""
-    seals = [seal for folder in entry_folders(cache, kind) if (seal := read_seal(folder))]
-    seconds = sum(seal.seconds for seal in seals)
-    return sum(seal.size for seal in seals) / seconds if seconds else None
+    checksums = [checksum for folder in entry_folders(cache, kind) if (checksum := read_checksum(folder))]
+    seconds = sum(checksum.seconds for checksum in checksums)
+    return sum(checksum.size for checksum in checksums) / seconds if seconds else None
 
 
 def remove_all_stale_drafts(cache: Path) -> None:
@@ -71,8 +71,8 @@ def _usages(cache: Path) -> Iterator[_Usage]:
 
 
 def _last_used(folder: Path) -> float:
-    """Return the date of the seal, which each use sets, or of the wheel in a folder of a wheel."""
-    dated = [folder / SEAL] if (folder / SEAL).is_file() else [*folder.glob("*")]
+    """Return the date of the checksum file, which each use sets, or of the wheel in a folder of a wheel."""
+    dated = [folder / CHECKSUM_FILE] if (folder / CHECKSUM_FILE).is_file() else [*folder.glob("*")]
     return max((path.stat().st_mtime for path in dated), default=0.0)
 
 

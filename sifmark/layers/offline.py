@@ -10,6 +10,7 @@ import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,38 @@ from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import FIXED_MTIME, atomic_path
 from sifmark.core.settings import Settings
+from sifmark.layers import installers
 from sifmark.layers.cache import FETCHED, WHEELS, lock_entry
+from sifmark.layers.wheels import fetch_wheels
 from sifmark.oci.images import configuration, fetch_image
 from sifmark.oci.layout import Layout
 from sifmark.oci.manifest import Manifest, read_index, read_manifest, read_object
 from sifmark.recipes.base import BaseImage
+from sifmark.recipes.plan import Plan
 
 _REMEDY = "fetch it again where a network is: sifmark recipe.fetch FOLDER"
+
+
+@dataclass(frozen=True)
+class FetchedSources:
+    """The sizes in bytes of what a recipe's build needs, fetched now or earlier."""
+
+    base: int
+    wheels: int
+
+
+def fetch_sources(plan: Plan, folder: Path, settings: Settings) -> FetchedSources:
+    """Fetch a base and its wheels into a folder, except for files that exist there. Raises SifmarkError."""
+    installers.require_packages("fetching wheels")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with step(f"fetch the base {plan.base.pull}") as progress:
+            base = add_base(folder, plan.base, progress.detail)
+        with fetch_wheels(plan.recipe, plan.target, settings, log=None) as wheels:
+            return FetchedSources(base, add_wheels(folder, wheels))
+    except OSError as error:
+        remedy = "complete files are kept: run it again after the repair"
+        raise SifmarkError(f"{folder}: {error}", remedy, code="system-error") from error
 
 
 def offline_base(base: BaseImage, sources: Path | None) -> Path | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
-from sifmark.core.process import attended, exit_code_of
+from sifmark.core.process import exit_code_of, foreground
 from sifmark.engines.progress import ProgressPipe
 from sifmark.live.course import GAP, Course, cut, title_of
 from sifmark.live.drawing import INTERVAL, Drawing, drawn
@@ -45,8 +45,8 @@ class RunView:
             yield cut(GAP.join(filter(None, [f"{each.name:{_LABEL}}", graph, each.text])), width, plain, "cyan")
 
 
-def attend_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: ProgressPipe) -> int:
-    """Run an image that has this process's terminal, and draw its runs. Return its exit code as `attend` does.
+def run_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: ProgressPipe) -> int:
+    """Run an image that has this process's terminal, and draw its runs. Return its exit code as `run_foreground` does.
 
     Where standard output is the terminal too, what the image writes there makes the view give way.
     """
@@ -57,7 +57,7 @@ def attend_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: 
     course = Course()
     with (
         drawn(RunView(course)) as drawing,
-        attended(argv, {**columns, **environment, **pipe.variables}, piped) as process,
+        foreground(argv, {**columns, **environment, **pipe.variables}, piped) as process,
     ):
         try:
             _follow(process, pipe, course, drawing)

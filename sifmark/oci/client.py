@@ -21,15 +21,15 @@ from urllib3.exceptions import HTTPError
 
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError, SifmarkError
 from sifmark.core.files import human_size, read_once, sha256_bytes
-from sifmark.oci.credentials import Login, login_for
-from sifmark.oci.manifest import read_object
-from sifmark.oci.reference import is_loopback
+from sifmark.oci.manifest import is_loopback, read_object
 from sifmark.oci.transport import (
+    Login,
     RegistryResponse,
     Session,
     TransientError,
     cause_of,
     excerpt_of,
+    login_for,
     read_document,
     requested_pause,
 )
@@ -391,7 +391,6 @@ class _Upload:
 
 
 def _parameters(challenge: str) -> dict[str, str]:
-    """Return the parameters of a challenge."""
     pairs: list[tuple[str, str]] = re.findall(r'(\w+)="([^"]*)"', challenge)
     return dict(pairs)
 

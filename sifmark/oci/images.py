@@ -11,8 +11,18 @@ from typing import TYPE_CHECKING, Any
 from sifmark.core.errors import REGISTRY_REMEDY, RegistryError
 from sifmark.core.files import human_size, sha256_bytes
 from sifmark.oci.layout import Layout
-from sifmark.oci.manifest import Descriptor, Manifest, descriptor_of, read_index, read_manifest, read_object
-from sifmark.oci.reference import DIGEST, INDEXES, MANIFESTS, PLATFORMS
+from sifmark.oci.manifest import (
+    DIGEST,
+    INDEXES,
+    MANIFESTS,
+    PLATFORMS,
+    Descriptor,
+    Manifest,
+    descriptor_of,
+    read_index,
+    read_manifest,
+    read_object,
+)
 
 if TYPE_CHECKING:
     from sifmark.oci.client import Registry

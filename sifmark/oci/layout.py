@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import read_bounded, scratch_dir, sha256_bytes, sha256_file, write_json
 from sifmark.core.locks import file_lock
-from sifmark.oci.manifest import Descriptor, read_index
-from sifmark.oci.reference import DIGEST, MAX_DOCUMENT_SIZE
+from sifmark.oci.manifest import DIGEST, MAX_DOCUMENT_SIZE, Descriptor, read_index
 
 _NAME = "org.opencontainers.image.ref.name"  # annotation of an entry of the index
 _CHUNK = 1 << 20  # bytes
@@ -194,7 +193,6 @@ class Layout:
 
 
 def _name(entry: dict[str, Any]) -> str:
-    """Return the name of an entry of the index; empty if it has none."""
     annotations = entry.get("annotations")
     name = annotations.get(_NAME) if isinstance(annotations, dict) else None
     return name if isinstance(name, str) else ""

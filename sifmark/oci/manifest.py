@@ -1,19 +1,29 @@
-"""Manifests, indexes and descriptors: the only reader and writer of these documents.
+"""Manifests, indexes and descriptors, and the terms in them: the only reader and writer of these documents.
 
 By the OCI image specification 1.1: github.com/opencontainers/image-spec, manifest.md, image-index.md, descriptor.md.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sifmark.core.files import compact_json, sha256_bytes
-from sifmark.oci.reference import DIGEST, INDEXES, MANIFESTS
 
+INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
+MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
+PLATFORMS = {("linux", "amd64"): "x86_64", ("linux", "arm64"): "aarch64"}  # from Go's names to those of `uname -m`
+MAX_DOCUMENT_SIZE = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MANIFEST_MEDIA, INDEX_MEDIA = MANIFESTS[0], INDEXES[0]
 EMPTY, EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # the configuration of a manifest that is not an image
 TITLE = "org.opencontainers.image.title"  # annotation: a file name
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address is of this host itself, where plain HTTP is used."""
+    return address.partition("/")[0].partition(":")[0] in ("127.0.0.1", "localhost")
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,7 @@
 """The attestations of a Docker image in a registry: lists of its packages, and its provenance.
 
 Each is an OCI artifact that refers to the image's manifest and has the media type of its format, so that other tools
-find it too. Which image it is about is in its manifest, and a signature of that manifest covers it. The module `papers`
-finds those of images that sifmark 0.1.0 published.
+find it too. Which image it is about is in its manifest, and a signature of that manifest covers it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from sifmark.core.files import compact_json, sha256_bytes
 from sifmark.oci.images import fetch_manifest
 from sifmark.oci.manifest import EMPTY, EMPTY_MEDIA, TITLE, Descriptor, Manifest, descriptor_of, write_manifest
 from sifmark.oci.referrers import attach, list_referrers
-from sifmark.publish import papers
 from sifmark.publish.stores import IDENTITY
 
 if TYPE_CHECKING:
@@ -76,7 +74,7 @@ def find(registry: "Registry", repository: str, digest: str) -> Attestations:
     """Return what refers to an image. Raises RegistryError unless that is one attestation of each kind, about it."""
     ours = [referrer for referrer in list_referrers(registry, repository, digest) if _is_ours(referrer)]
     if not ours:
-        return _find_papers(registry, repository, digest)
+        return _find_earlier(registry, repository, digest)
     manifests = {name: _find(registry, repository, digest, ours, kind) for name, kind in MEDIA_TYPES.items()}
     documents = {name: manifest.layers[0].digest for name, manifest in manifests.items()}
     return Attestations(tuple(manifests.values()), documents, manifests[PROVENANCE].annotations)
@@ -87,15 +85,24 @@ def fetch(registry: "Registry", repository: str, attestations: Attestations) -> 
     return {name: registry.blob(repository, digest) for name, digest in attestations.documents.items()}
 
 
-def _find_papers(registry: "Registry", repository: str, digest: str) -> Attestations:
+def _find_earlier(registry: "Registry", repository: str, digest: str) -> Attestations:
+    """Return the attestations that sifmark 0.1.0 published: in one artifact, with the tag `sha256-<hex>.papers`.
+
+    Raises RegistryError if there are none, or if a document is missing.
+    """
+    where = f"{registry.host}/{repository}@{digest}"
     try:
-        return Attestations(*papers.find(registry, repository, digest, tuple(MEDIA_TYPES)))
+        manifest = fetch_manifest(registry, repository, f"{digest.replace(':', '-')}.papers")
     except RegistryError as error:
         if error.status != 404:
             raise
-        where = f"{registry.host}/{repository}@{digest}"
         cause = f"{where}: no attestations refer to it"
         raise RegistryError(cause, _REMEDY, error.status, code="attestation-missing") from None
+    documents = {layer.annotations.get(TITLE, ""): layer.digest for layer in manifest.layers}
+    if missing := [name for name in MEDIA_TYPES if name not in documents]:
+        cause = f"{where}: of its attestations {', '.join(missing)} is missing"
+        raise RegistryError(cause, _REMEDY, code="attestation-missing")
+    return Attestations((manifest,), {name: documents[name] for name in MEDIA_TYPES}, manifest.annotations)
 
 
 def _find(registry: "Registry", repository: str, digest: str, ours: list[Descriptor], kind: str) -> Manifest:

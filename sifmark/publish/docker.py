@@ -27,10 +27,9 @@ from sifmark.engines.docker.inspection import DockerInspection
 from sifmark.oci.images import fetch_manifest
 from sifmark.publish import attestations
 from sifmark.publish.attestations import MEDIA_TYPES
-from sifmark.publish.policy import require_allowed
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.repositories import DockerListing, Repositories, open_registry_store
-from sifmark.publish.stores import IDENTITY, StoreListing, public_labels
+from sifmark.publish.stores import IDENTITY, StoreListing, public_labels, require_allowed
 from sifmark.recipes.labels import PLATFORM, RECIPE
 from sifmark.recipes.names import find_recipe
 from sifmark.trust.checks import require_unchanged
@@ -213,7 +212,6 @@ def _documents(docker: Docker, image: DockerInspection, recipe: str) -> dict[str
 
 
 def _annotations(image: DockerInspection) -> dict[str, str]:
-    """Return the annotations by which a registry announces an image."""
     return {**public_labels(image.labels), IDENTITY: image.identity()}
 
 

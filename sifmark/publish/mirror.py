@@ -8,9 +8,8 @@ from typing import NamedTuple
 from sifmark.core.settings import Settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.publish.catalog import published_images
-from sifmark.publish.policy import require_allowed
 from sifmark.publish.sif import fetch_file, require_space, send_file
-from sifmark.publish.stores import ImageStore
+from sifmark.publish.stores import ImageStore, require_allowed
 from sifmark.recipes.names import names_of
 
 

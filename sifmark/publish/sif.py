@@ -16,7 +16,6 @@ from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine
 from sifmark.engines.apptainer import signature
 from sifmark.engines.apptainer.engine import describe_image
-from sifmark.publish.policy import require_allowed
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.stores import (
     IDENTITY,
@@ -27,6 +26,7 @@ from sifmark.publish.stores import (
     open_store,
     public_labels,
     publish,
+    require_allowed,
 )
 from sifmark.recipes.labels import BUILD_KEY, PLATFORM, RECIPE
 from sifmark.recipes.names import find_images, find_recipe, names_of
@@ -149,7 +149,6 @@ def require_space(image: str, size: int, folder: Path) -> None:
 
 
 def _annotations(image: ImageUnderTest, built: BuiltImage) -> dict[str, str]:
-    """Return what a store announces of an image."""
     signed = str(image.inspection.signed()).lower()
     return {**public_labels(image.labels), IDENTITY: built.identity, SIGNED: signed}
 

@@ -14,16 +14,25 @@ from typing import Protocol
 
 from sifmark import __version__
 from sifmark.core.environment import platform_name
-from sifmark.core.errors import RegistryError, UsageError
+from sifmark.core.errors import RegistryError, SifmarkError, UsageError
 from sifmark.core.files import sha256_bytes
 from sifmark.core.locks import exclusive_lock
 from sifmark.core.settings import Settings
 from sifmark.oci.client import ignore
 from sifmark.oci.images import connect
 from sifmark.oci.layout import Layout
-from sifmark.oci.manifest import MANIFEST_MEDIA, TITLE, Descriptor, descriptor_of, read_manifest, write_manifest
-from sifmark.recipes.labels import LABEL
+from sifmark.oci.manifest import (
+    MANIFEST_MEDIA,
+    TITLE,
+    Descriptor,
+    descriptor_of,
+    is_loopback,
+    read_manifest,
+    write_manifest,
+)
+from sifmark.recipes.labels import LABEL, STAND_IN
 
+_LICENCE, _REDISTRIBUTABLE = f"{LABEL}.base-licence", f"{LABEL}.base-redistributable"
 IDENTITY, SIGNED = f"{LABEL}.identity", f"{LABEL}.signed"  # annotations, beside the image's own labels
 # As Apptainer writes and expects them: github.com/apptainer/apptainer, internal/pkg/client/oras.
 _CONFIG_MEDIA = "application/vnd.sylabs.sif.config.v1+json"
@@ -32,6 +41,28 @@ _CONFIG = b"{}"
 MOST_LISTED = 5  # names in a message
 _PREFIX = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+")
 _SPOILED = "fetch it again: sifmark registry.mirror FOLDER"
+
+
+def must_be_signed(signed: bool, settings: Settings) -> bool:
+    """Return whether a pulled image needs a trusted signature: if requested, or if this site trusts keys at all."""
+    return signed or settings.require_signature or bool(settings.keys)
+
+
+def require_allowed(host: str, name: str, labels: Mapping[str, str], settings: Settings) -> None:
+    """Raise SifmarkError if an image may not be pushed to a host, because of its base's licence, or as a stand-in.
+
+    Others would take a stand-in for the real image. A folder, whose host is empty, publishes nothing by itself.
+    """
+    if not host or host in settings.private_registries:
+        return
+    remedy = f'if nobody outside may pull from {host}, say so in sifmark.toml: private_registries = ["{host}"]'
+    if labels.get(STAND_IN) == "true":
+        if not is_loopback(host):
+            raise SifmarkError(f"{name} has a test base: it is only for tests", remedy, code="publishing-forbidden")
+    elif labels.get(_REDISTRIBUTABLE) != "true":
+        licence = labels.get(_LICENCE, "unknown")
+        cause = f"{name}: its base may not be redistributed. Licence: {licence}"
+        raise SifmarkError(cause, remedy, code="publishing-forbidden")
 
 
 @dataclass(frozen=True)

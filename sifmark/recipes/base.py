@@ -1,15 +1,39 @@
 """The base image that a recipe is built on: the one that it pins, or a stand-in for it."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import SifmarkError, UnbuildableError
+from sifmark.core.schemas import check_document
 from sifmark.core.settings import Settings
-from sifmark.oci.reference import is_loopback
-from sifmark.recipes.recipe import UNRESOLVED, Recipe, load_recipe, pinned_digest
-from sifmark.recipes.stand_ins import read_stand_in_pins, stand_in_pin
+from sifmark.oci.manifest import is_loopback
+from sifmark.recipes.recipe import UNRESOLVED, Base, Recipe, load_recipe, pinned_digest
 
 PINNED = "pinned"  # the setting `bases` of the recipes' own
+
+
+def read_stand_in_pins(path: Path) -> dict[str, Any]:
+    """Return the generated pins of the stand-in bases. Raises SifmarkError if they are missing or cannot be read."""
+    try:
+        pins: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        cause = f"no test bases in the cache ({path} is missing)"
+        remedy = "build on the vendors' bases: --bases pinned; or make test bases: ci/setup/stand-in"
+        raise SifmarkError(cause, remedy, code="stand-ins-missing") from None
+    except ValueError as error:
+        raise SifmarkError(f"{path}: {error}", "make it again: ci/setup/stand-in", code="document-invalid") from error
+    check_document("pins-1.0", pins, str(path))
+    return pins
+
+
+def stand_in_pin(pins: Mapping[str, Any], base: Base, platform: str) -> Mapping[str, Any] | None:
+    """Return the pin of the stand-in for a base on a platform, or None if there is none."""
+    pin: Mapping[str, Any] | None = pins["bases"].get(base.reference, {}).get(platform)
+    return pin
 
 
 @dataclass(frozen=True)

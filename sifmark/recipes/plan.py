@@ -5,23 +5,40 @@ It reads recipes, locks and pins, and asks git for the commit and its date. It b
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 from sifmark import __version__
+from sifmark.core import paths
 from sifmark.core.environment import find_python, platform_name
 from sifmark.core.errors import UnbuildableError
-from sifmark.core.files import sha256_file, sha256_json
+from sifmark.core.files import sha256_file, sha256_json, sha256_tree
 from sifmark.core.git import revision, source_date_of_build
 from sifmark.core.settings import Settings
 from sifmark.recipes import labels, render
 from sifmark.recipes.base import BaseImage, pinned_base, stand_in_base
 from sifmark.recipes.names import workloads_of
 from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe
-from sifmark.recipes.shipped import code_hash
 
+_SUFFIXES = (".py", ".json")  # of the entrypoints; `run` has none
 _BUILDER = 5  # raise it when the same inputs must give another image
 _LISTS = 3  # raise it when the same packages must give other lists
+
+
+def shipped_files() -> dict[str, Path]:
+    """Return the files of ours in every image, by their path below `/sifmark`."""
+    entrypoints = [
+        path for path in paths.ENTRYPOINTS.rglob("*") if path.suffix in _SUFFIXES or path == paths.ENTRYPOINTS / "run"
+    ]
+    schemas = paths.SCHEMAS.glob("*.json")  # without the examples, which are in a folder below
+    return {str(path.relative_to(paths.ROOT)): path for path in sorted([*entrypoints, *schemas]) if path.is_file()}
+
+
+@cache
+def code_hash() -> str:
+    """Return the hash of these files' names and contents."""
+    return sha256_tree(shipped_files())
 
 
 @dataclass(frozen=True)

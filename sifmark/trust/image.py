@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection
+from sifmark.recipes.base import read_stand_in_pins, stand_in_pin
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STAND_IN, WORKLOADS
 from sifmark.recipes.recipe import load_recipe
-from sifmark.recipes.stand_ins import read_stand_in_pins, stand_in_pin
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
 # What labels must look like before anything is done with them.

@@ -174,7 +174,7 @@ def test_a_base_of_the_size_of_vendors_is_built_verified_pushed_and_pulled(
     assert image.stat().st_size > LARGE
     hashes = read_sif(image).identity()
     shutil.rmtree(settings.cache / "bases")
-    shutil.rmtree(settings.cache / "stocked")
+    shutil.rmtree(settings.cache / "bases-with-wheels")
     site.inv("registry.push", RECIPE, "--registry", f"{registry}/images")
     pulled = pulling(tmp_path / "pulled", site, registry)
     assert read_sif(pulled).identity() == hashes

@@ -35,7 +35,7 @@ def test_a_failure_is_told_and_stops_no_other(cold: Site) -> None:
 
 def test_a_damaged_stage_is_found_by_its_hash_and_made_again(cold: Site) -> None:
     cold.inv("build", "ipu")
-    (stage,) = (cold.folder / "cache" / "stocked").glob("[!.]*")
+    (stage,) = (cold.folder / "cache" / "bases-with-wheels").glob("[!.]*")
     file = stage / "content" / "root.squashfs"
     with file.open("r+b") as stream:
         stream.seek(file.stat().st_size // 2)
@@ -54,7 +54,7 @@ def test_what_was_longest_unused_makes_room(cold: Site) -> None:
         (cold.folder / "cache" / name).unlink()
         shutil.copytree(load_settings().cache / name, cold.folder / "cache" / name, ignore=_but_ipu)
     assert "cache over its limit" in cold.inv("build", "ipu", SIFMARK_SETTINGS=settings).stderr
-    assert not list((cold.folder / "cache").glob("stocked/[!.]*"))
+    assert not list((cold.folder / "cache").glob("bases-with-wheels/[!.]*"))
     cold.inv("verify", "image_compression-ipu")
 
 

@@ -266,8 +266,8 @@ def test_converted_it_is_the_sif_that_a_build_gives(shop: Site, site: Site) -> N
 @pytest.mark.parametrize("recipe", OTHERS)
 def test_the_recipe_of_a_vendor_builds_and_a_workload_runs_from_it(shop: Site, recipe: str) -> None:
     planned = json.loads(shop.inv("build", f"{SMALL}-{recipe}", "--dry-run", "--json").stdout)
-    if planned[0]["what"] == "skip":
-        pytest.skip(planned[0]["why"])
+    if planned[0]["action"] == "skip":
+        pytest.skip(planned[0]["reason"])
     shop.inv("build", recipe, "--force")
     stages = verdicts(shop, f"{SMALL}-{recipe}")
     assert {stages[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, stages

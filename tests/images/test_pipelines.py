@@ -228,7 +228,7 @@ def test_a_base_that_may_not_be_passed_on_goes_to_private_registries_alone(clone
     """Those that the pipelines hand in as a variable."""
     labels = {"org.sifmark.base-licence": "of a vendor", "org.sifmark.base-redistributable": "false"}
     asked = (
-        "from sifmark.core.settings import load_settings; from sifmark.publish.policy import require_allowed as ask; "
+        "from sifmark.core.settings import load_settings; from sifmark.publish.stores import require_allowed as ask; "
         f"ask('registry.example:5000', 'x.sif', {labels}, load_settings())"
     )
     line = f'.venv/bin/python -c "{asked}"'

@@ -61,8 +61,8 @@ def able(site: Site) -> set[str]:
     """The recipes that have a stand-in here."""
     planned = json.loads(site.inv("build", "--all", "--dry-run", "--json").stdout)
     assert {intent["recipe"] for intent in planned} == set(recipe_names())
-    assert all(intent["why"] for intent in planned)
-    return {intent["recipe"] for intent in planned if intent["what"] == "build"}
+    assert all(intent["reason"] for intent in planned)
+    return {intent["recipe"] for intent in planned if intent["action"] == "build"}
 
 
 @pytest.mark.full

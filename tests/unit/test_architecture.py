@@ -99,22 +99,22 @@ def test_the_parent_process_loads_no_framework() -> None:
     [
         (
             "def late():\n    from sifmark.commands import run\n",
-            "sifmark.oci.reference imports sifmark.commands.run: upward, from oci to commands",
+            "sifmark.oci.manifest imports sifmark.commands.run: upward, from oci to commands",
         ),
         (
             "from sifmark.results import load\n",
-            "sifmark.oci.reference imports sifmark.results.load: sideways, from oci to results",
+            "sifmark.oci.manifest imports sifmark.results.load: sideways, from oci to results",
         ),
         (
             "from sifmark.oci import images\n",
-            "cycle: sifmark.oci.client -> sifmark.oci.reference -> sifmark.oci.images -> sifmark.oci.client",
+            "cycle: sifmark.oci.client -> sifmark.oci.manifest -> sifmark.oci.images -> sifmark.oci.client",
         ),
     ],
     ids=["upward", "sideways", "cycle"],
 )
 def test_an_import_that_breaks_the_host_s_layers_is_reported(tmp_path: Path, line: str, reported: str) -> None:
     shutil.copytree(paths.PACKAGE, tmp_path / "sifmark", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "sifmark" / "oci" / "reference.py").open("a") as stream:
+    with (tmp_path / "sifmark" / "oci" / "manifest.py").open("a") as stream:
         stream.write(line)
     assert reported in violations(tmp_path, "sifmark", SIFMARK)
 

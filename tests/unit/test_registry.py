@@ -26,7 +26,7 @@ from sifmark.core.settings import load_settings
 from sifmark.oci import client, transport
 from sifmark.oci.client import Registry
 from sifmark.oci.images import configuration, ping, resolve
-from sifmark.oci.reference import MAX_DOCUMENT_SIZE
+from sifmark.oci.manifest import MAX_DOCUMENT_SIZE
 from sifmark.recipes.recipe import load_recipe, read_recipe, recipe_names
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64

@@ -62,7 +62,7 @@ SYSTEM_NAME = "system partition"  # the file system's name as a subject of prove
 def build_sif(plan: Plan, target: Path, log: Path, settings: Settings) -> Fingerprints:
     """Make the SIF of a plan as `target`; return its hashes. Raises SifmarkError naming the stage's command and log."""
     base = base_with_wheels(plan, settings, log)
-    if base.seal() is None:
+    if base.checksum() is None:
         base = base_with_wheels(plan, settings, log, check=not _prepare_stages(plan, settings, log))
     base.ensure()
     with tempfile.TemporaryDirectory(prefix=".build-", dir=target.parent) as name:
@@ -107,7 +107,7 @@ def converted_base(plan: Plan, settings: Settings, log: Path | None = None) -> E
 def base_with_wheels(plan: Plan, settings: Settings, log: Path | None = None, check: bool = True) -> Entry:
     """Return the cache entry of the converted base with the wheels appended.
 
-    With `check` the site layer is compared with its seal before it is appended.
+    With `check` the site layer is compared with its checksum before it is appended.
     """
     return Entry(
         settings.cache,

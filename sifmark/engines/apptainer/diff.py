@@ -89,7 +89,6 @@ def _compare_trees(left: _Object, right: _Object, time_limit: float) -> str:
 
 
 def _rows(system: _Object) -> dict[str, tuple[str, ...]]:
-    """Return the rows of a file system's list by file name."""
     return {row[-1]: row for row in list_files(system.sif.path, system.entry.offset)}
 
 

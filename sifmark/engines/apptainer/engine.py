@@ -89,7 +89,7 @@ class Apptainer:
 
     def stages(self, plan: Plan) -> dict[str, bool]:
         """Return the entries of the cache that a build uses, and whether each is there."""
-        return {kind: entry.seal() is not None for kind, entry in cache_entries(plan, self.settings).items()}
+        return {kind: entry.checksum() is not None for kind, entry in cache_entries(plan, self.settings).items()}
 
     def forecast(self, plan: Plan) -> Forecast:
         """Estimate what a build would take in the cache, the folder of images and time."""

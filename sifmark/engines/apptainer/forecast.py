@@ -24,17 +24,17 @@ _FINISHING_RATE = 150e6  # bytes a second: read, check, hash, write
 
 def forecast_build(plan: Plan, settings: Settings) -> Forecast:
     """Estimate size, time and space of a build. Without wheels in the cache only the space for the base is known."""
-    seals = {kind: entry.seal() for kind, entry in cache_entries(plan, settings).items()}
-    if base_with_wheels := seals[BASES_WITH_WHEELS]:
+    checksums = {kind: entry.checksum() for kind, entry in cache_entries(plan, settings).items()}
+    if base_with_wheels := checksums[BASES_WITH_WHEELS]:
         return _forecast(base_with_wheels.size, {}, settings)
-    base = seals[BASES]
+    base = checksums[BASES]
     packed = base.size if base else _packed_base_size(plan, settings)
     wheels = cached_size(plan.recipe.lock(plan.target), settings.cache)
     if packed is None:
         return Forecast()
     added = wheels or 0
     sizes = {BASES: packed, LAYERS: UNPACKED_RATIO * added, BASES_WITH_WHEELS: packed + added}
-    missing = {kind: size for kind, size in sizes.items() if not seals[kind]}
+    missing = {kind: size for kind, size in sizes.items() if not checksums[kind]}
     forecast = _forecast(packed + added, missing, settings)
     if BASES in missing:
         forecast = replace(forecast, temporary=int(TEMPORARY_RATIO * packed))

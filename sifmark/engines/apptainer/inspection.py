@@ -12,15 +12,16 @@ from sifmark.core.process import run
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.apptainer.build import SQUASHFS, SYSTEM_NAME, converted_base
-from sifmark.engines.apptainer.coverage import require_covered
 from sifmark.engines.apptainer.diff import difference
-from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, SIGNATURE, Fingerprints, fingerprints, read_sif
+from sifmark.engines.apptainer.sif import INSPECT_NAME, SBOM, SIGNATURE, Fingerprints, Sif, fingerprints, read_sif
 from sifmark.engines.apptainer.signature import signed, signer
 from sifmark.engines.apptainer.squashfs import ROOT, list_files
 from sifmark.recipes import render
 from sifmark.recipes.labels import WORKLOADS
 from sifmark.recipes.plan import Plan
 
+_LARGEST_GAP = 64 * 1024  # bytes: objects begin at a page, and the pages of some ARM and POWER hosts are this large
+_REMEDY = "do not run it; fetch it again, or sign it again where it was built: `sifmark image.sign`"
 _OUR_FOLDERS = (render.SITE, render.CODE, render.APPS)
 # What Apptainer itself writes into every image, dated by the conversion.
 _WRITTEN_BY_APPTAINER = re.compile(
@@ -132,7 +133,7 @@ class SifInspection:
         Raises CheckFailed if one differs.
         """
         base = converted_base(plan, self._settings)
-        if base.seal() is None:
+        if base.checksum() is None:
             return "base: not in the cache, its tree was not compared"
         our_folders = tuple(f"{ROOT}{folder}" for folder in _OUR_FOLDERS)
         with base.use() as content:
@@ -144,6 +145,18 @@ class SifInspection:
             cause = f"{len(names)} files of the base are not as they were, for example {names[0]}"
             raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
         return f"{len(before)} unchanged files of the base"
+
+
+def require_covered(sif: Sif) -> None:
+    """Raise CheckFailed if a SIF holds something that is in none of its objects, or a header that contradicts them.
+
+    A signature covers the objects, their descriptors except for places and dates of change, and of the header what
+    starts the file and identifies it. None of the rest changes what runs, but it could carry anything. Gaps are judged
+    by their size before they are read, so a hole of any size takes no time.
+    """
+    fault = next((fault for check in (_behind, _gaps, _table, _header) for fault in check(sif)), None)
+    if fault is not None:
+        raise CheckFailed(f"{sif.path.name}: {fault}, which no signature covers", _REMEDY, code="image-altered")
 
 
 def _comparable(row: tuple[str, ...]) -> tuple[str, ...]:
@@ -166,3 +179,38 @@ def _apptainer_attributes(path: Path) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
         remedy = f"see why: apptainer inspect --all {path}"
         raise SifmarkError(f"Apptainer cannot inspect {path}", remedy, code="file-unreadable") from error
+
+
+def _behind(sif: Sif) -> Iterator[str]:
+    if extra := sif.path.stat().st_size - sif.end:
+        yield f"{extra} bytes are behind its last object"
+
+
+def _gaps(sif: Sif) -> Iterator[str]:
+    """Yield the gaps between objects that are more than padding."""
+    place = 0
+    with sif.path.open("rb") as stream:
+        for start, end in sif.parts():
+            if (size := start - place) > _LARGEST_GAP:
+                yield f"{size} bytes from byte {place} on are in none of its objects"
+            elif size > 0:
+                stream.seek(place)
+                if any(stream.read(size)):
+                    yield f"bytes between byte {place} and byte {start} are in none of its objects"
+            place = max(place, end)
+
+
+def _table(sif: Sif) -> Iterator[str]:
+    if any(sif.unused):
+        yield "unused rows of its table are not empty"
+
+
+def _header(sif: Sif) -> Iterator[str]:
+    """Yield the fields of the header that do not follow from the objects."""
+    header, used = sif.header, len(sif.descriptors)
+    if header.architecture != sif.system.architecture:
+        yield "its header names another architecture than its file system"
+    if header.free != header.total - used:
+        yield f"its header counts {header.free} free rows of its table, there are {header.total - used}"
+    if header.data + header.data_size != sif.end:
+        yield f"the objects end at byte {header.data + header.data_size} by its header, but at byte {sif.end}"

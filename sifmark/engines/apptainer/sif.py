@@ -36,6 +36,7 @@ _TABLE_START, _TABLE_ROWS = 4096, 48
 DATA_START = 32768  # bytes: the first page after the table
 _MAX_DESCRIPTORS = 4096
 _ANY_HASH = "0" * 64  # as long as every other
+_BLOCK = 1 << 20  # bytes that are read at once
 _MAX_METADATA_SIZE = 64 * 1024 * 1024  # bytes
 
 
@@ -181,14 +182,14 @@ class Sif:
             digest.update(block)
         return digest.digest()
 
-    def _blocks(self, entry: SifDescriptor, size: int = 1 << 20) -> Iterator[memoryview]:
+    def _blocks(self, entry: SifDescriptor) -> Iterator[memoryview]:
         """Yield the bytes of an object. A block is only valid until the next one is requested."""
-        block = memoryview(bytearray(size))
+        block = memoryview(bytearray(_BLOCK))
         with self.path.open("rb") as stream:
             stream.seek(entry.offset)
             left = entry.size
             while left > 0:
-                count = stream.readinto(block[: min(size, left)])
+                count = stream.readinto(block[:left])
                 if not count:
                     cause = f"{self.path} ends in the middle of object {entry.id}"
                     raise SifError(cause, "build or fetch it again", code="file-damaged")

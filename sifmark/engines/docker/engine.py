@@ -126,7 +126,7 @@ class Docker:
         layer = UNPACKED_RATIO * wheels
         base = self.daemon.attributes(self._base_name(plan))
         size = int(base["Size"]) + layer if base else None
-        return Forecast(size=size, cached=0 if site_layer(plan, self.settings).seal() else layer)
+        return Forecast(size=size, cached=0 if site_layer(plan, self.settings).checksum() else layer)
 
     def tag_workloads(self, recipe: str) -> tuple[str, ...]:
         """Make a tag for each workload: the recipe's image and one variable. Images that lose their last name go."""

@@ -14,7 +14,7 @@ from sifmark.core.keys import key_files, key_id
 from sifmark.core.process import CommandError, run
 from sifmark.engines import CheckFailed
 from sifmark.oci.images import connect
-from sifmark.oci.reference import MANIFESTS
+from sifmark.oci.manifest import MANIFESTS
 
 _PROGRAM = "cosign"
 _EXIT_UNSIGNED, _EXIT_OTHER_KEYS = 10, 12  # cosign's exit codes for no signatures, and for none by the key

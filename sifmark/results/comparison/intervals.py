@@ -100,7 +100,7 @@ def welch(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]
 
 def standard_errors(freedom: float) -> float:
     """Return half the width of an interval in standard errors. Degrees of freedom are rounded down, which widens it."""
-    return student.quantile(1 - CONFIDENCE, max(1.0, math.floor(freedom * 10) / 10))
+    return student.t_critical(1 - CONFIDENCE, max(1.0, math.floor(freedom * 10) / 10))
 
 
 def _half_width(above: Sequence[float], below: Sequence[float]) -> float:

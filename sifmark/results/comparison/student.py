@@ -12,22 +12,22 @@ _SMALL = 1e-300  # in place of a denominator of 0
 _PRECISION = 1e-14
 
 
-def two_sided_tail(distance: float, freedom: float) -> float:
-    """Return the probability that Student's variable is at least so far from 0."""
-    if math.isinf(distance):
+def t_pvalue(t: float, df: float) -> float:
+    """Return the two-sided p-value of a t statistic with `df` degrees of freedom."""
+    if math.isinf(t):
         return 0.0
-    return _incomplete_beta(freedom / 2, 0.5, freedom / (freedom + distance * distance))
+    return _incomplete_beta(df / 2, 0.5, df / (df + t * t))
 
 
 @cache
-def quantile(tail: float, freedom: float) -> float:
-    """Return the distance from 0 that has this two-sided tail, by bisection."""
+def t_critical(alpha: float, df: float) -> float:
+    """Return the critical value of a two-sided t test at level `alpha`, by bisection."""
     low, high = 0.0, 1.0
-    while two_sided_tail(high, freedom) > tail:
+    while t_pvalue(high, df) > alpha:
         low, high = high, high * 2
     while high - low > high * 1e-12:
         middle = (low + high) / 2
-        low, high = (middle, high) if two_sided_tail(middle, freedom) > tail else (low, middle)
+        low, high = (middle, high) if t_pvalue(middle, df) > alpha else (low, middle)
     return high
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from sifmark.results.comparison.student import quantile, two_sided_tail
+from sifmark.results.comparison.student import t_critical, t_pvalue
 
 FEWEST = 5  # members that say what is usual; with fewer, a bound at a useful level is out of reach
 MOST_SHARE = 4  # at most one member in so many can be an outlier
@@ -60,10 +60,10 @@ def tail_of(value: float, sample: list[float]) -> float:
     if spread == 0:
         return 0.0 if value != centre else 1.0
     distance = abs(value - centre) / (spread * math.sqrt(1 + 1 / len(sample)))
-    return two_sided_tail(distance, len(sample) - 1)
+    return t_pvalue(distance, len(sample) - 1)
 
 
 def _bound(count: int, level: float) -> float:
     """Return the largest deviation, in standard deviations, among `count` members of a healthy fleet."""
-    t = quantile(level / count, count - 2)
+    t = t_critical(level / count, count - 2)
     return (count - 1) * t / math.sqrt((count - 2 + t * t) * count)

@@ -16,7 +16,7 @@ from itertools import accumulate, combinations, islice, pairwise
 from statistics import fmean
 
 from sifmark.results.comparison.intervals import Ratio, standard_errors, variance, welch
-from sifmark.results.comparison.student import two_sided_tail
+from sifmark.results.comparison.student import t_pvalue
 
 FEWEST = 3  # numbers on each side of a place at which nothing is known to have changed
 MOST_PAIRS = 200_000  # of places within one piece
@@ -214,4 +214,4 @@ def _student(before: Sequence[float], after: Sequence[float]) -> tuple[float, fl
 def _two_sided(difference: float, error: float, freedom: float) -> float:
     if error == 0:
         return 1.0 if difference == 0 else 0.0
-    return two_sided_tail(difference / error, freedom)
+    return t_pvalue(difference / error, freedom)

@@ -13,8 +13,8 @@ from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, Engine, open_engine, require_signed
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.binds import Bind, all_binds_of, binds_of, read_options
-from sifmark.engines.facts import image_facts
 from sifmark.engines.locate import access_of_image, locate_any
+from sifmark.engines.start import image_facts
 from sifmark.studies.images import is_address
 from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.options import JobOptions

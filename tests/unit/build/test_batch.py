@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, labels_of
 
-from sifmark.builds import batch, space
+from sifmark.builds import batch, image
 from sifmark.builds.batch import (
     Action,
     BuildOptions,
@@ -21,7 +21,7 @@ from sifmark.builds.batch import (
     plan_build,
     run_builds,
 )
-from sifmark.builds.space import require_space
+from sifmark.builds.image import require_space
 from sifmark.core.environment import temporary_folder
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CompletedCommand
@@ -57,7 +57,7 @@ def test_a_plan_says_what_and_why(site: Settings, monkeypatch: pytest.MonkeyPatc
     builds = {recipe: plan_build(recipe, BuildOptions(), engine, site) for recipe in recipe_names()}
     space_of_base = Forecast(cached=80_000_000, temporary=140_000_000, stored=40_000_000)
     assert builds["cpu"] == PlannedBuild("cpu", Action.BUILD, "not built yet", space_of_base, ())
-    refused = {recipe for recipe, build in builds.items() if build.action is Action.REFUSE}
+    refused = {recipe for recipe, build in builds.items() if build.action is Action.SKIP}
     assert refused and all("there is no digest" in builds[recipe].reason for recipe in refused)
 
 
@@ -65,15 +65,15 @@ def test_forecasts_are_the_engine_s_own(site: Settings, engine: FakeEngine) -> N
     """A Docker Engine stores images itself: what it builds needs no room for SIF files or converted bases."""
     engine.estimate, engine.kept = Forecast(size=7, cached=3), {"a stage": True, "another": False}
     build = plan_build("cpu", BuildOptions(), engine, site)
-    assert (build.forecast, build.at_hand) == (engine.estimate, ("a stage",))
+    assert (build.forecast, build.cached_stages) == (engine.estimate, ("a stage",))
     assert build.document() == {
         "recipe": "cpu",
-        "what": "build",
-        "why": "not built yet",
+        "action": "build",
+        "reason": "not built yet",
         "size": 7,
         "seconds": None,
         "cached": 3,
-        "at_hand": ["a stage"],
+        "cached_stages": ["a stage"],
     }
     require_space([Forecast(size=2**60)], site)  # 1 EiB, but not in a folder of ours
     assert default_jobs([build_of("cpu", size=2**60)] * 2, site) == default_jobs([build_of("cpu")] * 2, site)
@@ -115,7 +115,7 @@ def no_stand_ins(site: Settings) -> None:
 @pytest.mark.usefixtures("no_stand_ins")
 def test_what_has_no_stand_in_here_is_skipped(site: Settings, engine: FakeEngine) -> None:
     build = plan_build("cuda", BuildOptions(bases="stand-in"), engine, site)
-    assert build.action is Action.REFUSE and "there is no test base" in build.reason
+    assert build.action is Action.SKIP and "there is no test base" in build.reason
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_more_than_fits_is_refused_before_anything_starts(
 def test_folders_of_one_disk_share_what_it_has_left(site: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of temporary files only those of one build count, and none of them beside the images."""
     monkeypatch.setenv("APPTAINER_TMPDIR", str(site.cache.parent))
-    monkeypatch.setattr(space, "free_space", lambda _: 100)
+    monkeypatch.setattr(image, "free_space", lambda _: 100)
     require_space([Forecast(cached=20, temporary=60, stored=40), Forecast(cached=20, temporary=50, stored=20)], site)
     for needed in (Forecast(cached=41, temporary=60), Forecast(cached=41, stored=60)):
         with pytest.raises(SifmarkError, match="add about 101 B to .*cache and .*, with no more than 100 B left"):
@@ -179,7 +179,7 @@ def test_a_failure_stops_only_itself(site: Settings, engine: FakeEngine, monkeyp
     monkeypatch.setattr(batch, "run_sifmark", run)
     engine.add("cpu_tf", labels=make_plan("cpu_tf", site).labels())
     builds = [build_of("cuda"), build_of("cpu"), PlannedBuild("cpu_tf", Action.LEAVE, "")]
-    builds += [PlannedBuild("xpu", Action.REFUSE, "no digest"), PlannedBuild("ipu", Action.BROKEN, "ipu.toml: bad")]
+    builds += [PlannedBuild("xpu", Action.SKIP, "no digest"), PlannedBuild("ipu", Action.BROKEN, "ipu.toml: bad")]
     outcomes = run_builds(builds, BuildOptions(), engine, site, jobs=1)
     assert [(outcome.recipe, outcome.state) for outcome in outcomes] == [
         ("cuda", "failed"),

@@ -15,8 +15,7 @@ from sifmark.core.permissions import file_state
 from sifmark.core.settings import Settings
 from sifmark.doctor import host
 from sifmark.engines import CheckFailed, start
-from sifmark.engines.facts import IMAGE_VARIABLE
-from sifmark.engines.start import CheckedImage
+from sifmark.engines.start import IMAGE_VARIABLE, CheckedImage
 
 
 @pytest.fixture(autouse=True)

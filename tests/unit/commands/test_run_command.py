@@ -18,8 +18,8 @@ from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine
 from sifmark.engines.apptainer.sif import DATA_START
-from sifmark.engines.facts import IMAGE_VARIABLE, image_facts
 from sifmark.engines.locate import device_options, locate, names_file
+from sifmark.engines.start import IMAGE_VARIABLE, image_facts
 from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS, VERSION
 
 KEY, OTHER = "site.pub", "other.pub"

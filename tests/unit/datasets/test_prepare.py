@@ -24,8 +24,7 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
 from sifmark.datasets.image_files import SourceImage, find_images, grey_png, kind_of
-from sifmark.datasets.images import sample_keys
-from sifmark.datasets.shards import example, record
+from sifmark.datasets.images import example, record, sample_keys
 from sifmark.datasets.source import DamagedError
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package

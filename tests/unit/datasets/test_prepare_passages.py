@@ -12,8 +12,7 @@ from unit.preparing import prepare, text_file
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.datasets.squad import STRIDE, SquadSource
-from sifmark.datasets.squad_file import Question
+from sifmark.datasets.squad import STRIDE, Question, SquadSource
 from sifmark.datasets.tokenizer import Subwords, open_tokenizer
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package

@@ -21,7 +21,7 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.locks import file_lock
 from sifmark.datasets import text as text_source
-from sifmark.datasets.text_files import LineRange, line_ranges
+from sifmark.datasets.text import LineRange, line_ranges
 
 sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
 

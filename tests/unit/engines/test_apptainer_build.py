@@ -100,7 +100,7 @@ class Stages:
         def __init__(self, stages: "Stages", name: str, options: dict[str, Any]) -> None:
             self.stages, self.name, self.options = stages, name, options
 
-        def seal(self) -> object | None:
+        def checksum(self) -> object | None:
             return object() if self.stages.kept else None
 
         def ensure(self) -> bool:
@@ -114,9 +114,9 @@ class Stages:
 @pytest.mark.parametrize(
     ("kept", "layer_made", "done"),
     [
-        (True, False, ["stocked, checked"]),
-        (False, True, ["base", "layer", "stocked"]),  # what was made just now was read to be sealed
-        (False, False, ["base", "layer", "stocked, checked"]),
+        (True, False, ["bases-with-wheels, checked"]),
+        (False, True, ["base", "layer", "bases-with-wheels"]),  # what was made just now was read for its checksum
+        (False, False, ["base", "layer", "bases-with-wheels, checked"]),
     ],
 )
 def test_which_stages_a_build_makes(
@@ -131,7 +131,9 @@ def test_which_stages_a_build_makes(
     stages = Stages(kept, layer_made)
     monkeypatch.setattr(build, "converted_base", lambda *_, **__: stages.entry("base", check=False))
     monkeypatch.setattr(build, "site_layer", lambda *_, **__: stages.entry("layer", check=False))
-    monkeypatch.setattr(build, "base_with_wheels", lambda *_, check=True, **__: stages.entry("stocked", check=check))
+    monkeypatch.setattr(
+        build, "base_with_wheels", lambda *_, check=True, **__: stages.entry("bases-with-wheels", check=check)
+    )
     monkeypatch.setattr(build, "code_layer", lambda *_, **__: None)
     build_sif(plan, tmp_path / "cpu.sif", tmp_path / "log", site)
     assert sorted(stages.done[:-1]) + stages.done[-1:] == done

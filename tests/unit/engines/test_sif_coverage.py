@@ -15,7 +15,7 @@ from unit.keys import make_key
 from sifmark.core.keys import key_id
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, open_engine
-from sifmark.engines.apptainer.coverage import require_covered
+from sifmark.engines.apptainer.inspection import require_covered
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.engines.apptainer.signature import sign, signer
 

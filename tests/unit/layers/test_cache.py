@@ -1,4 +1,4 @@
-"""What builds keep: made once, sealed, forgotten when its space is wanted."""
+"""What builds keep: made once, checked, forgotten when its space is wanted."""
 
 import os
 import subprocess
@@ -32,13 +32,13 @@ def test_an_entry_is_made_once_and_found_again(tmp_path: Path) -> None:
         with Entry(tmp_path, BASES, "key", make).use() as content:
             assert (content / "a").read_text() == "a"
     assert make.calls == 1
-    seal = Entry(tmp_path, BASES, "key", make).seal()
-    assert seal is not None and seal.size == 11
-    expected = pytest.approx(seal.size / seal.seconds) if seal.seconds else None
+    checksum = Entry(tmp_path, BASES, "key", make).checksum()
+    assert checksum is not None and checksum.size == 11
+    expected = pytest.approx(checksum.size / checksum.seconds) if checksum.seconds else None
     assert rate(tmp_path, BASES) == expected
 
 
-@pytest.mark.parametrize("damage", ["byte", "cut", "gone", "more", "seal", "no seal"])
+@pytest.mark.parametrize("damage", ["byte", "cut", "gone", "more", "checksum", "no checksum"])
 @pytest.mark.parametrize("use", ["used", "copy"])
 def test_a_damaged_entry_is_found_by_its_hash_and_made_again(tmp_path: Path, damage: str, use: str, capsys) -> None:
     make = Maker()
@@ -66,7 +66,7 @@ def spoil(entry: Entry, damage: str) -> None:
         file.unlink()
     elif damage == "more":
         (entry.content / "c").write_text("c")
-    elif damage == "seal":
+    elif damage == "checksum":
         (entry.folder / "seal.json").write_text('{"digest": 7')
     else:
         (entry.folder / "seal.json").unlink()
@@ -122,7 +122,7 @@ def test_without_a_limit_everything_stays(tmp_path: Path) -> None:
     entry = Entry(tmp_path, BASES, "key", Maker(2**20))
     entry.ensure()
     trim(tmp_path, limit=None)
-    assert entry.seal() is not None
+    assert entry.checksum() is not None
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyError])

@@ -12,9 +12,8 @@ from unit.wheel_files import TARGET, make_wheel, record_hash
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.files import sha256_file, sha256_tree, write_json
-from sifmark.layers.assemble import site_layer
-from sifmark.layers.cache import SEAL, Entry, Seal, _files
-from sifmark.layers.contents import listed_digests
+from sifmark.layers.assemble import listed_digests, site_layer
+from sifmark.layers.cache import CHECKSUM_FILE, Checksum, Entry, _files
 from sifmark.recipes import plan as plans
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.render import SITE
@@ -33,9 +32,9 @@ def layer(site: Site, monkeypatch: pytest.MonkeyPatch) -> Entry:
     return entry
 
 
-def seal_again(entry: Entry) -> None:
-    """Make the seal that fits the files, as whoever changed them would."""
-    write_json(entry.folder / SEAL, asdict(Seal(sha256_tree(_files(entry.content)), 1, 1.0)))
+def write_checksum(entry: Entry) -> None:
+    """Make the checksum that fits the files, as whoever changed them would."""
+    write_json(entry.folder / CHECKSUM_FILE, asdict(Checksum(sha256_tree(_files(entry.content)), 1, 1.0)))
 
 
 def bytecode(folder: Path) -> Path:
@@ -70,10 +69,10 @@ def _beside(site: Path, name: str = "etc/passwd") -> Path:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_layer_that_was_changed_and_sealed_again_is_refused(layer: Entry, attack: str) -> None:
+def test_a_layer_that_was_changed_with_its_checksum_is_refused(layer: Entry, attack: str) -> None:
     change, file, said = ATTACKS[attack]
     change(layer.content / SITE)
-    seal_again(layer)
+    write_checksum(layer)
     with pytest.raises(SifmarkError) as error, layer.use():
         raise AssertionError
     assert error.value.code == "cache-altered"
@@ -82,8 +81,8 @@ def test_a_layer_that_was_changed_and_sealed_again_is_refused(layer: Entry, atta
 
 def test_a_layer_that_nobody_changed_is_taken(layer: Entry) -> None:
     assert bytecode(layer.content).is_file()
-    before = layer.seal()
-    seal_again(layer)
+    before = layer.checksum()
+    write_checksum(layer)
     with layer.use() as content:
         assert (content / SITE / "tiny.py").read_text() == "x = 1\n"
     assert before is not None and sha256_tree(_files(layer.content)) == before.digest
@@ -92,7 +91,7 @@ def test_a_layer_that_nobody_changed_is_taken(layer: Entry) -> None:
 def test_without_their_wheels_lists_prove_nothing(layer: Entry, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who can change a layer can remove the wheels too: they are fetched again, by the hash of the lock."""
     change_with_list(layer.content / SITE)
-    seal_again(layer)
+    write_checksum(layer)
     shutil.rmtree(site.settings.cache / "wheels")
     with pytest.raises(SifmarkError) as error, layer.use():
         raise AssertionError

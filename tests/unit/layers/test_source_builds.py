@@ -13,10 +13,9 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_file
 from sifmark.layers.resolve import lock_wheels
-from sifmark.layers.source_builds import build_wheel
-from sifmark.layers.wheels import unpack
-from sifmark.recipes.built import BuiltWheel, load_built_wheel, read_built_wheel
+from sifmark.layers.wheels import build_wheel, unpack
 from sifmark.recipes.lockfile import read_lock
+from sifmark.recipes.recipe import BuiltWheel, load_built_wheel, read_built_wheel
 
 # A build system of its own, which notes what it sees: the tool, other packages of this host, a variable, the time.
 BACKEND = """

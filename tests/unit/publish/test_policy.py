@@ -7,7 +7,7 @@ import pytest
 
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
-from sifmark.publish.policy import must_be_signed, require_allowed
+from sifmark.publish.stores import must_be_signed, require_allowed
 
 LABELS = {
     "org.sifmark.stand-in": "false",

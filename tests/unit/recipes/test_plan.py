@@ -10,9 +10,8 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.recipes import plan as plan_module
 from sifmark.recipes.hardware import Access
-from sifmark.recipes.plan import make_plan
+from sifmark.recipes.plan import make_plan, shipped_files
 from sifmark.recipes.recipe import Driver, Recipe
-from sifmark.recipes.shipped import shipped_files
 
 SITE = Settings(cache=Path("/nowhere/cache"), dist=Path("/nowhere/dist"))
 

@@ -192,11 +192,11 @@ def test_without_a_device_a_valid_answer_is_no_failure(engine: FakeEngine, tmp_p
 def test_another_framework_than_the_base_s_fails(
     engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sifmark.trust import smoke
+    from sifmark.trust import stages
     from sifmark.trust.image import BasePin
 
     digest = engine.images["fake:resnet50-cpu"].labels[BASE_DIGEST]
-    monkeypatch.setattr(smoke, "pin_of_base", lambda _: BasePin(digest, "2.7"))
+    monkeypatch.setattr(stages, "pin_of_base", lambda _: BasePin(digest, "2.7"))
     answer(engine, tmp_path, provenance__software__framework_version="2.7.1+cpu")
     assert stage(engine, "smoke").check.status is Status.PASSED
     answer(engine, tmp_path, provenance__software__framework_version="2.13.0")
