@@ -133,7 +133,7 @@ class CompareOptions:
         is_field = bool(name and value)
         if self.baseline and not is_field and not glob(self.baseline):  # noqa: PTH207
             cause = f"--baseline {self.baseline!r} is neither FIELD=VALUE nor a path with results"
-            raise UsageError(cause, "for example configuration.precision=fp32", code="invalid-option")
+            raise UsageError(cause, "for example precision=fp32", code="invalid-option")
         return (path_of(name), value) if is_field else None
 
     def _field_and_value(self) -> tuple[str, str] | None:
