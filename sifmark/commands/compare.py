@@ -255,6 +255,7 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
 
 def report_left_out(comparison: Comparison) -> None:
     """Write to stderr which results were not compared, and why."""
+    from sifmark.results.catalogue import column_of
     from sifmark.results.comparison.tables import exclusion_text, incompatibility_text
 
     report_copies(comparison.duplicates)
@@ -262,7 +263,7 @@ def report_left_out(comparison: Comparison) -> None:
         list_left_out("excluded", lines)
     if comparison.excluded:
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
-        reasons = ", ".join(f"{field}: {count}" for field, count in counts.items())
+        reasons = ", ".join(f"{column_of(field)}: {count}" for field, count in counts.items())
         hint = "--allow FIELD includes them, in rows of their own"
         warn(f"{len(comparison.excluded)} results are excluded ({reasons}); {hint}")
     if shared := _on_both_sides(comparison):
