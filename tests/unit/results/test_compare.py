@@ -774,7 +774,7 @@ def test_where_only_unfit_results_are_left_nothing_is_compared(
         stderr = " ".join(capsys.readouterr().err.split())
         assert stderr.count("a smoke run only shows that it works") == 20
         assert "excluded: 5 more" in stderr
-        assert "25 results are excluded (configuration.smoke: 25)" in stderr
+        assert "25 results are excluded (smoke: 25)" in stderr
     compare_results(str(unfit), allow=["configuration.smoke"])
     output = capsys.readouterr()
     assert "ALLOWED although not comparable: smoke (true: 25)" in output.out
