@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sifmark.core.errors import UsageError, missing_extra
-from sifmark.results.catalogue import kind_of, path_of
-from sifmark.results.comparison.collection import collect
+from sifmark.results.catalogue import column_of, kind_of, path_of
+from sifmark.results.comparison.collection import collect, no_such_field
 from sifmark.results.comparison.compare import Comparison as Compared
 from sifmark.results.comparison.compare import compare_collection
 from sifmark.results.comparison.exports import comparison_rows
 from sifmark.results.comparison.gate import Gate, GateVerdict
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.tables import as_markdown, as_text
-from sifmark.results.documents import MetricValue, metric_value, metrics_of, value_at
+from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
 from sifmark.results.export import format_of, write_file
 from sifmark.results.load import LoadedResult, load_all, run_keys, study_of
 from sifmark.results.marks import Mark, marks_of_result
@@ -59,6 +59,10 @@ class Result:
         """Return a field by its name in tables or its dotted path: `batch_size`, `host.hostname`. None if missing."""
         return value_at(self.document, path_of(name))
 
+    def __repr__(self) -> str:
+        shown = ("workload.name", "workload.task", "precision", "status.state")
+        return f"<Result {' '.join(str(self[name]) for name in shown)}: {self.file}>"
+
     @property
     def id(self) -> str:
         """The UUID of the run."""
@@ -86,7 +90,7 @@ class Result:
 
     def rows(self, table: Table | str = Table.RUNS) -> Iterator[Row]:
         """Yield its rows in a tidy table."""
-        return rows(Table(table), self.document, ResultPlace(self.file, self.study))
+        return rows(Table.named(table), self.document, ResultPlace(self.file, self.study))
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,22 @@ class Results(Sequence[Result]):
     def __len__(self) -> int:
         return len(self.valid)
 
+    def __repr__(self) -> str:
+        return f"<Results: {len(self)} valid, {len(self.invalid)} invalid, {len(self.duplicates)} duplicates>"
+
     def __getitem__(self, place: Any) -> Any:
         return Results(self.valid[place]) if isinstance(place, slice) else self.valid[place]
 
     def where(self, **fields: Any) -> "Results":
-        """Return the results whose fields have these values; `__` stands for a dot: `workload__name="resnet50"`."""
+        """Return the results whose fields have these values; `__` stands for a dot: `workload__name="resnet50"`.
+
+        Raises UsageError for a field that no result has.
+        """
         wanted = {name.replace("__", "."): value for name, value in fields.items()}
+        known = dict(columns(Table.RUNS))
+        for name in wanted:
+            if column_of(name) not in known and not any(has_path(each.document, path_of(name)) for each in self.valid):
+                raise no_such_field(name, known)
         kept = (each for each in self.valid if all(each[name] == value for name, value in wanted.items()))
         return Results(tuple(kept))
 
@@ -138,7 +152,7 @@ class Results(Sequence[Result]):
 
         Raises SifmarkError if pandas is not installed.
         """
-        return _frame(self.rows(table), list(columns(Table(table))), ("started", "finished"))
+        return _frame(self.rows(table), list(columns(Table.named(table))), ("started", "finished"))
 
     def points(self) -> "DataFrame":
         """Return the curves inside results: bandwidth by size, latency by percentile, epochs, evaluations."""
@@ -154,30 +168,30 @@ class Results(Sequence[Result]):
         Raises UsageError for another format, SifmarkError if its package is missing.
         """
         target = Path(file)
-        write_file(self.rows(table), Table(table), format_of(form, target), target)
+        write_file(self.rows(table), Table.named(table), format_of(form, target), target)
         return target
 
     def compare(
         self,
         baseline: "Mapping[str, Any] | Results | None" = None,
         metrics: Iterable[str] | str = DEFAULT_METRICS,
-        by: Iterable[str] = (),
-        allow: Iterable[str] = (),
+        by: Iterable[str] | str = (),
+        allow: Iterable[str] | str = (),
     ) -> "Comparison":
         """Return the comparison of all results, with ratios to a baseline: a field with its value, or other results.
 
         `metrics` may be "all". `by` are fields that separate rows besides the usual ones, `allow` fields that may
         differ although they make results incomparable.
 
-        Raises UsageError for a name that no result has.
+        Raises UsageError for a name that no result has, or another kind of baseline.
         """
         query = Query(
-            metrics=DEFAULT_METRICS if metrics == EVERY_METRIC else tuple(metrics),
+            metrics=DEFAULT_METRICS if metrics == EVERY_METRIC else _names(metrics),
             every_metric=metrics == EVERY_METRIC,
-            more_fields=tuple(map(path_of, by)),
-            allowed=frozenset(map(path_of, allow)),
+            more_fields=tuple(map(path_of, _names(by))),
+            allowed=frozenset(map(path_of, _names(allow))),
             against=isinstance(baseline, Results),
-            baseline=_field_and_value(baseline) if isinstance(baseline, Mapping) else None,
+            baseline=None if baseline is None or isinstance(baseline, Results) else _field_and_value(baseline),
         )
         against = baseline._loaded() if isinstance(baseline, Results) else ()
         return Comparison(compare_collection(collect(self._loaded(), against, query), query))
@@ -207,6 +221,10 @@ class Comparison:
 
     def __str__(self) -> str:
         return as_text(self.compared)
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.rows())} rows, {len(self.excluded)} results excluded"
+        return f"<Comparison of {', '.join(self.compared.query.metrics)}: {counts}; print it to see its tables>"
 
     def to_markdown(self) -> str:
         """Return its tables in Markdown."""
@@ -249,10 +267,15 @@ class Comparison:
         return gate.judge(self.compared)
 
 
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return names as a tuple: one name alone is a string, which would come apart into letters."""
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def _field_and_value(baseline: Mapping[str, Any]) -> tuple[str, str]:
-    if len(baseline) != 1:
+    if not isinstance(baseline, Mapping) or len(baseline) != 1:
         raise UsageError(
-            "a baseline is one field with its value", 'for example {"site": "alpha"}', code="invalid-option"
+            "a baseline is one field with its value, or Results", 'for example {"site": "alpha"}', code="invalid-option"
         )
     ((name, value),) = baseline.items()
     return path_of(name), str(value)

@@ -133,7 +133,7 @@ class CompareOptions:
         is_field = bool(name and value)
         if self.baseline and not is_field and not glob(self.baseline):  # noqa: PTH207
             cause = f"--baseline {self.baseline!r} is neither FIELD=VALUE nor a path with results"
-            raise UsageError(cause, "for example configuration.precision=fp32", code="invalid-option")
+            raise UsageError(cause, "for example precision=fp32", code="invalid-option")
         return (path_of(name), value) if is_field else None
 
     def _field_and_value(self) -> tuple[str, str] | None:
@@ -255,6 +255,7 @@ def _require_direction(gate: Gate, comparison: Comparison) -> None:
 
 def report_left_out(comparison: Comparison) -> None:
     """Write to stderr which results were not compared, and why."""
+    from sifmark.results.catalogue import column_of
     from sifmark.results.comparison.tables import exclusion_text, incompatibility_text
 
     report_copies(comparison.duplicates)
@@ -262,7 +263,7 @@ def report_left_out(comparison: Comparison) -> None:
         list_left_out("excluded", lines)
     if comparison.excluded:
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
-        reasons = ", ".join(f"{field}: {count}" for field, count in counts.items())
+        reasons = ", ".join(f"{column_of(field)}: {count}" for field, count in counts.items())
         hint = "--allow FIELD includes them, in rows of their own"
         warn(f"{len(comparison.excluded)} results are excluded ({reasons}); {hint}")
     if shared := _on_both_sides(comparison):

@@ -39,7 +39,7 @@ anonymous_sites_flag = flag("--anonymous-sites", "Replace names of sites too.")
 @results_argument(required=False)
 @option(
     "--study",
-    "The study whose questions are answered; without RESULTS, its results.",
+    "The study that results are of, with its questions and charts; without RESULTS, its results.",
     "STUDY",
     completes="study",
 )
@@ -76,7 +76,7 @@ def report(
 ) -> None:
     """Write a report of results: a page, tables and charts.
 
-    With answers in words, what should not be published, and what was left out, and why.
+    With what should not be published, and what was left out and why.
     """
     from sifmark.report.library import ReportOptions
     from sifmark.results.catalogue import path_of

@@ -52,13 +52,12 @@ LINKS = ("result", "image", "signature", "provenance", "packages", "base", "reci
 def show_results(paths: Sequence[str], form: str = TABLE, all_metrics: bool = False) -> None:
     """Print a summary of results."""
     from sifmark.results.load import load_all
-    from sifmark.results.summary import Row, summary_row
+    from sifmark.results.summary import summary_row
 
     results = list(load_all(paths))
     documents = [result.document for result in results if not result.problems]
     rows = [summary_row(document) for document in documents]
-    columns = list(Row.__annotations__)
-    table = Table(columns, [list(row.values()) for row in rows])
+    table = Table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
     many = len(documents) > 1 and not all_metrics
     answer(form, rows, table, lambda: _show_table(results) if many else _show_each(documents, all_metrics))
     problems = [f"{printable(result.file)}: {printable(result.problems[0])}" for result in results if result.problems]

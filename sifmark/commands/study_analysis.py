@@ -129,7 +129,7 @@ def _show_history(table: Table, results: Sequence[History]) -> None:
     for each in results:
         if hosts := each.series.alternating_hosts:
             where = f"{each.series.system}, {each.series.title.partition(',')[0]}"
-            status(f"{printable(where)}: {hosts} hosts take turns; --by host.hostname.value separates them")
+            status(f"{printable(where)}: {hosts} hosts take turns; --by host.hostname separates them")
     if few := sum(each.basis == RUNS for each in results):
         status(f"{few} series have few sessions, so that how much days differ is unknown")
     if unchanged := sum(len(each.unchanged) for each in results):

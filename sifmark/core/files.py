@@ -35,7 +35,7 @@ def scratch_dir(folder: Path, name: str) -> Iterator[Path]:
     # The path is chosen before the folder is made, so that a signal in between leaves nothing that is not removed.
     scratch = folder / f".{name}{_DRAFT}{secrets.token_hex(8)}"
     try:
-        with _full_disk_named(folder, scratch), _locked_folder(scratch):
+        with _target_named(folder, scratch), _locked_folder(scratch):
             yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -48,14 +48,24 @@ def atomic_path(target: Path, *, content_addressed: bool = False) -> Iterator[Pa
     What is written is on the disk before it has its name, also if the power fails. A folder does not replace one that
     has other files: that raises UsageError. With `content_addressed` the name of a folder says what is in it, so that
     one which another process finished first is kept, and its content is checked when it is used, not synchronised.
+
+    Raises UsageError for a device, a pipe or a link to standard output, which a rename would remove.
     """
-    with scratch_dir(target.parent, target.name) as scratch, _full_disk_named(target, scratch):
+    _require_replaceable(target)
+    with scratch_dir(target.parent, target.name) as scratch, _target_named(target, scratch):
         draft = scratch / target.name
         yield draft
         if not content_addressed:
             _synchronise(draft)
         _rename(draft, target, content_addressed)
         _synchronise_folder(target.parent)
+
+
+def _require_replaceable(target: Path) -> None:
+    # /dev/stdout is a link into /proc, and what it leads to is a regular file if output is redirected to one.
+    stream = target.is_symlink() and str(target.readlink()).startswith("/proc/")
+    if stream or (target.exists() and not target.is_file() and not target.is_dir()):
+        raise UsageError(f"{target} is not a regular file", "name a file that can be replaced", code="invalid-option")
 
 
 def _rename(draft: Path, target: Path, content_addressed: bool) -> None:
@@ -93,13 +103,14 @@ def _synchronise_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _full_disk_named(place: Path, scratch: Path) -> Iterator[None]:
-    """Let the error of a full disk name a place, which the kernel's does not; a draft's name says nothing to anyone."""
+def _target_named(target: Path, scratch: Path) -> Iterator[None]:
+    """Let errors name the target: the kernel's error of a full disk names nothing, others a draft that nobody knows."""
     try:
         yield
     except OSError as error:
-        if is_full(error) and (error.filename is None or Path(str(error.filename)).is_relative_to(scratch)):
-            error.filename = str(place)
+        named = error.filename is not None
+        if Path(str(error.filename)).is_relative_to(scratch) if named else is_full(error):
+            error.filename = str(target)
         raise
 
 

@@ -14,6 +14,7 @@ from sifmark.report.packages import require_packages
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
+from sifmark.results.catalogue import path_of
 from sifmark.results.load import load_all
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
@@ -92,7 +93,7 @@ def report(
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
     options = ReportOptions(
-        *(tuple(map(str, paths)), study, "results", against, by, baseline, title),
+        *(tuple(map(str, paths)), study, "results", against, path_of(by) if by else "", baseline, title),
         anonymous=anonymous,
         output=str(folder),
     )

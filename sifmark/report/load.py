@@ -71,7 +71,7 @@ def naming_field(observations: Iterable[Observation]) -> str:
 
 
 def _require_system(name: str, by: str, observations: Sequence[Observation]) -> None:
-    names = {str(each.fields.get(by)) for each in observations}
+    names = {str(each.fields[by]) for each in observations if each.fields.get(by) is not None}
     if name and names and name not in names:
         raise unknown_name("system", name, names)
 

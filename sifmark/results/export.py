@@ -56,14 +56,16 @@ def format_of(name: str, target: Path | None) -> Format:
     Raises UsageError for an unknown one or one that needs a file, SifmarkError if its package is missing.
     """
     suffix = target.suffix[1:] if target else Format.CSV
-    if (name or suffix) not in list(Format):
-        where = f"{target}: " if target and not name else ""
-        raise unknown_name(f"{where}format of an export", name or suffix, list(Format))
+    if name and name not in list(Format):
+        raise unknown_name("format", name, list(Format))
+    if not name and suffix not in list(Format):
+        remedy = f"name the format: {', '.join(Format)}"
+        raise UsageError(f"the suffix of {target} is not that of a format", remedy, code="unknown-name")
     form = Format(name or suffix)
     if form not in TEXTS:
         if target is None:
             cause = f"{form} cannot be written to standard output"
-            raise UsageError(cause, f"name a file: -o runs.{form}", code="argument-missing")
+            raise UsageError(cause, f"name a file: -o FILE.{form}", code="argument-missing")
         try:
             import duckdb  # noqa: F401 - before results are read in vain
         except ImportError:

@@ -1,9 +1,10 @@
 """A result in a few lines for people: the number that matters first, then what it rests on."""
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypedDict
+from typing import Any
 
-from sifmark.results.catalogue import headlines, kind_of, metric_of, spelled
+from sifmark.results.catalogue import headlines, kind_of, metric_of, path_of, spelled
+from sifmark.results.documents import value_at
 from sifmark.results.numbers import format_interval, format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
@@ -27,46 +28,32 @@ _NO_RESULT = "-"
 
 HALF = ("bf16", "fp16")
 MIXED, PURE = "mixed", "pure"  # what of a run in half precision is: products, or weights and everything else too
-SHORT_COLUMNS = ("run", "precision", "batch", "state", "throughput", "step time", "correctness", "site", "started")
+SHORT_COLUMNS = (
+    "run",
+    "precision",
+    "batch",
+    "state",
+    "throughput",
+    "step time",
+    "correctness",
+    "site or host",
+    "started",
+)
+_SUMMARY_FIELDS = (
+    *("id", "site", "host.hostname", "started", "workload.name", "workload.task", "accelerator.name"),
+    *("precision", "batch_size", "status.state", "numerics.state"),
+)
 
 
-class Row(TypedDict):
-    """A result as a row of a table."""
-
-    workload: str
-    task: str
-    precision: str
-    batch_size: int | None
-    state: str
-    throughput: float | None
-    unit: str
-    step_time_p50: float | None
-    peak_process_memory: float | None
-    correctness: str
-    device: str
-    host: str | None
-    started: str
-    id: str
-
-
-def summary_row(document: Document) -> Row:
-    """Return a result as a row: throughput in `unit`, times in s, memory in MiB."""
-    workload, configuration, metrics = document["workload"], document["configuration"], document["metrics"]
+def summary_row(document: Document) -> Document:
+    """Return a result as a row, by the names that tables have for fields: throughput in `unit`, s, and MiB."""
+    metrics = document["metrics"]
     return {
-        "workload": workload["name"],
-        "task": workload["task"],
-        "precision": configuration["precision"],
-        "batch_size": configuration["batch_size"],
-        "state": document["status"]["state"],
+        **{name: value_at(document, path_of(name)) for name in _SUMMARY_FIELDS},
         "throughput": _value(metrics, "throughput"),
         "unit": metrics["throughput"]["unit"],
         "step_time_p50": _value(metrics, "step_time_p50"),
         "peak_process_memory": _value(metrics, "peak_process_memory"),
-        "correctness": document["numerics"]["state"],
-        "device": document["accelerator"].get("name", document["accelerator"]["kind"]),
-        "host": document["host"]["hostname"]["value"],
-        "started": document["started"],
-        "id": document["id"],
     }
 
 
@@ -75,14 +62,14 @@ def short_row(document: Document) -> list[str]:
     row = summary_row(document)
     flags = "!" if any(warnings_of(document)) else ""
     return [
-        f"{row['workload']} {row['task']}",
+        f"{row['workload.name']} {row['workload.task']}",
         precision_text(document["configuration"]),
         str(row["batch_size"]),
-        row["state"],
+        row["status.state"],
         main_figure(document).partition("   ")[0] + flags,
         "" if row["step_time_p50"] is None else format_quantity(row["step_time_p50"], "s"),
-        row["correctness"].replace("_", " "),
-        str(document["site"] or row["host"] or ""),
+        row["numerics.state"].replace("_", " "),
+        str(row["site"] or row["host.hostname"] or ""),
         _started(document),
     ]
 

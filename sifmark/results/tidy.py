@@ -11,6 +11,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
+from sifmark.core.errors import unknown_name
 from sifmark.results.catalogue import Field, Role, fields
 from sifmark.results.documents import Document, follow, metric_value, metrics_of
 from sifmark.results.marks import marks_of_result
@@ -35,6 +36,13 @@ class Table(StrEnum):
     RUNS = "runs"
     POINTS = "points"
     STEPS = "steps"
+
+    @classmethod
+    def named(cls, name: str) -> "Table":
+        """Return a table by its name. Raises UsageError."""
+        if name not in list(cls):
+            raise unknown_name("table", name, cls)
+        return cls(name)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,9 @@ class Study:
     def __init__(self, request: Request, settings: Settings) -> None:
         self.request, self.settings = request, settings
 
+    def __repr__(self) -> str:
+        return f"<Study {self.request.study}{f' ({self.request.variant})' if self.request.variant else ''}>"
+
     @classmethod
     def load(
         cls,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from sifmark.report.content.tables import configuration_of
 from sifmark.report.marks import FEW_REPEATS, Mark, marks_of
 from sifmark.report.results import Document, ReportResult, ReportResults
-from sifmark.results.summary import summary_row
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,14 @@ def _place(entry: AppendixEntry) -> tuple[str, str, int, str, str, str]:
 
 
 def _entry(result: ReportResult, results: ReportResults, excluded: bool) -> AppendixEntry:
-    document, row = result.document, summary_row(result.document)
+    document = result.document
     return AppendixEntry(
         result=result,
         system=results.system(result.observation.fields),
-        workload=f"{row['workload']} {row['task']}",
+        workload=f"{document['workload']['name']} {document['workload']['task']}",
         configuration=_configuration(result),
-        started=row["started"],
-        state=row["state"],
+        started=document["started"],
+        state=document["status"]["state"],
         message=str(document["status"]["message"]).partition("\n")[0],
         command=command_of(document),
         image=image_of(document),

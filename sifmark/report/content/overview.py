@@ -7,7 +7,7 @@ from sifmark.report.content.tables import Scale, all_marks, configuration_of, sc
 from sifmark.report.marks import FEW_REPEATS, MARKS, Mark, marks_of
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.results.comparison.compatibility import exclusion_fields
-from sifmark.results.comparison.intervals import FEWEST_REPEATS, Ratio, ratio
+from sifmark.results.comparison.intervals import FEWEST_REPEATS, Ratio
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.studies.study import Study
 
@@ -90,7 +90,7 @@ class Best:
 
     point: Point
     configuration: str  # in words
-    ratio: Ratio | None  # to the best of the baseline; of other results, to those of the same configuration
+    ratio: Ratio | None  # to the best of the baseline, or other results, of the same configuration
 
     @property
     def scale(self) -> Scale:
@@ -153,13 +153,13 @@ def best_points(section: Section) -> dict[str, Point]:
 
 
 def ratio_to_best(point: Point, best: Mapping[str, Point], results: ReportResults) -> Ratio | None:
-    """Return the ratio to the best of the baseline, or to other results of the same configuration if there are any."""
+    """Return the ratio to the best of the baseline if that has the same configuration, or to other results if given."""
     if results.reference_name:
         return point.ratio
     baseline = best.get(results.divisor)
-    if baseline is None or baseline is point:
+    if baseline is None or point.row.baseline is not baseline.row:
         return None
-    return ratio(point.row.values(THROUGHPUT), baseline.row.values(THROUGHPUT))
+    return point.ratio
 
 
 def _unit(section: Section) -> str:

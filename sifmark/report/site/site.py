@@ -18,6 +18,7 @@ from sifmark.report.site.rows import Measurements, SeriesRow, device_of, measure
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
 from sifmark.report.write import is_safe
+from sifmark.results.comparison.collection import no_such_field
 from sifmark.results.comparison.compatibility import exclusion_fields
 
 MOST_CHARTS = 100  # on a site: each takes a processor for 0.05 s
@@ -124,8 +125,7 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
         cause = f"no valid result below {folder}; {results.invalid[0]}"
         raise SifmarkError(cause, f"list all problems: sifmark results.validate {folder}", code="result-invalid")
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
-        cause = f"no result has the field {options.by!r}"
-        raise UsageError(cause, "a field is a dotted path in a result: host.hostname.value", code="unknown-name")
+        raise no_such_field(options.by, {name for each in results.members for name in each.observation.fields})
     by = options.by or naming_field(each.observation for each in results.members)
     history = site_history(results.members, by)
     workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)

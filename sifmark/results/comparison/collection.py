@@ -8,6 +8,7 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import DECISIVE, FIELDS, format_value, unit_field
 from sifmark.results.comparison.observation import EVALUATED, PLATFORM, SETTING, Observation, observe
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
@@ -53,15 +54,14 @@ class ResultCollection:
         for name in query.named_fields:
             if name not in names:
                 existing = names.union(*(observation.fields for observation in self.observations)) - {name}
-                remedy = f"a field is a dotted path in the result, for example {_nearest_field(name, existing)}"
-                raise UsageError(f"no result has the field {name!r}", remedy, code="unknown-name")
+                raise no_such_field(name, existing)
 
     def _require_baseline(self, query: Query) -> None:
         if query.baseline and not any(map(query.is_baseline, self.observations)):
             name, value = query.baseline
             values = sorted({format_value(observation.fields.get(name)) for observation in self.observations})
             raise UsageError(
-                f"no result has {name}={value}",
+                f"no result has {column_of(name)}={value}",
                 f"the whole value counts; existing values: {', '.join(values[:MOST_VALUES])}",
                 code="baseline-missing",
             )
@@ -78,7 +78,7 @@ class ResultCollection:
         fields = {*DECISIVE, *settings, *PLATFORM}
         for name in sorted(query.allowed):
             if name not in fields | set(map(unit_field, self.metrics)):
-                raise unknown_name("field", name, fields)
+                raise unknown_name("field", column_of(name), map(column_of, fields))
 
 
 def load_observations(
@@ -154,10 +154,16 @@ def _is_setting(name: str) -> bool:
     return name.startswith(SETTING)
 
 
+def no_such_field(name: str, names: Iterable[str]) -> UsageError:
+    """Return the error for a field that no result has, with the nearest of those that are there."""
+    remedy = f"name it as in tables, or by its dotted path in the result: for example {_nearest_field(name, names)}"
+    return UsageError(f"no result has the field {column_of(name)!r}", remedy, code="unknown-name")
+
+
 def _nearest_field(name: str, names: Iterable[str]) -> str:
     """Return the field whose last part is most like that of a name; without one, two that every result has."""
     from difflib import get_close_matches  # here: only a mistyped name needs it
 
     by_last = {each.rpartition(".")[2]: each for each in names}
     nearest = get_close_matches(name.rpartition(".")[2], by_last, n=1)
-    return by_last[nearest[0]] if nearest else "configuration.precision or host.hostname.value"
+    return column_of(by_last[nearest[0]]) if nearest else "precision or host.hostname"

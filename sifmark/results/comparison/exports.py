@@ -53,7 +53,7 @@ def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Re
                 record = {
                     **_group(table),
                     "side": row.side,
-                    **_columns(row.fields),
+                    **field_columns(row.fields),
                     "metric": metric,
                     "unit": table.units[metric],
                     **_number(row, metric),
@@ -68,10 +68,11 @@ def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Re
 def _group(table: ComparisonTable) -> Record:
     """Return what the results of a table have in common, by the fields' own names."""
     group = table.group
-    return {"workload.title": table.title, **_group_fields(group)}
+    return {"workload.title": table.title, **group_columns(group)}
 
 
-def _group_fields(group: ComparisonGroup) -> Record:
+def group_columns(group: ComparisonGroup) -> Record:
+    """Return what the results of a group have in common, by the names that tables have for it."""
     return {
         "workload.identity": group.identity,
         "workload.task": group.task,
@@ -80,14 +81,15 @@ def _group_fields(group: ComparisonGroup) -> Record:
     }
 
 
-def _columns(fields: Mapping[str, Any]) -> Record:
+def field_columns(fields: Mapping[str, Any]) -> Record:
+    """Return fields by the names that tables have for them."""
     return {column_of(path): value for path, value in fields.items()}
 
 
 def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
     return {
         "side": row.side,
-        "fields": _columns(row.fields),
+        "fields": field_columns(row.fields),
         "results": [observation.file for observation in row.observations],
         "unsteady": len(row.unsteady),
         "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in row.means},
@@ -154,7 +156,7 @@ def _scaling_columns(row: RepeatGroup) -> dict[str, Any]:
 
 def _incompatibility(incompatibility: Incompatibility) -> dict[str, Any]:
     return {
-        **_group_fields(incompatibility.group),
+        **group_columns(incompatibility.group),
         "field": column_of(incompatibility.field),
         "why": incompatibility.why,
         "counts": incompatibility.counts,

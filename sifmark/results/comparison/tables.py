@@ -9,7 +9,7 @@ from sifmark.core.console import align_columns, markdown_lines, markdown_text, p
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio, ratio
+from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
@@ -20,6 +20,7 @@ from sifmark.results.warnings import STALLED
 
 ITERATIONS = "configuration.device_iterations"
 MOST_NOTES = 12  # below one table
+MOST_FIELDS = 8  # in one note
 # Fields that are not worth mentioning if all results have this value.
 EXPECTED = {each.path: each.usual for each in fields() if each.is_usual_known}
 # Fields that name a system, the best first.
@@ -78,12 +79,11 @@ def ratio_text(ratio: Ratio, unit: str) -> str:
     """Return a ratio in words: `1.37x faster [1.20, 1.56]`, `1.02x [0.95, 1.10], no difference shown`."""
     if ratio.value is None:
         return "-"
-    more, less = _words(unit)
     if ratio.low is None or ratio.high is None:
-        factor, word = (ratio.value, more) if ratio.value >= 1 else (1 / ratio.value, less)
-        return f"{format_number(factor)}x {word}, cannot tell"
+        return f"{format_number(ratio.value)}x, cannot tell"
     if ratio.low <= 1 <= ratio.high:
         return f"{_factor(ratio)}, no difference shown"
+    more, less = _words(unit)
     if ratio.low > 1:
         return _factor(ratio, more)
     return _factor(Ratio(1 / ratio.value, 1 / ratio.high, 1 / max(ratio.low, 1e-300)), less)
@@ -139,7 +139,8 @@ def _overview(comparison: Comparison) -> list[Cells]:
         baseline, other = (_best(table, comparison.query, metric, side) for side in (True, False))
         if baseline is None or other is None:
             continue
-        best = ratio(other.values(metric), baseline.values(metric))
+        # The best rows may be of different configurations, which have no ratio.
+        best = other.ratios[metric] if other.baseline is baseline else Ratio(None)
         values = [f"{_mean_text(row.means[metric])} {unit}" for row in (baseline, other)]
         rows.append([table.title.partition(",")[0], table.group.task, *values, ratio_text(best, unit)])
     return rows if len(rows) > 1 else []
@@ -260,6 +261,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     yield from _unlike(table)
+    yield from _unlike_baselines(table, query)
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:
@@ -267,7 +269,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     yield from disturbances_of(table.rows)
     hosts = max((len(row.hosts) for row in table.rows), default=1)
     if hosts > 1:
-        yield f"repeats of {hosts} hosts are in one row: --by host.hostname.value separates them"
+        yield f"repeats of {hosts} hosts are in one row: --by host.hostname separates them"
     if lonely := len(_lonely_baselines(table, query)):
         yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
     for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
@@ -287,6 +289,24 @@ def _unlike(table: ComparisonTable) -> Iterator[str]:
     kinds_of_precision = {row.fields.get(PRECISION_KIND) for row in table.rows if row.fields.get(PRECISION) in HALF}
     if len(kinds_of_precision) > 1:
         yield "half precision is pure in some of these results, and mixed in others: weights and sums are not the same"
+
+
+def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
+    """Yield the fields, besides the one that was asked for, in which rows differ from the baselines of their ratios."""
+    asked = {query.baseline[0]} if query.baseline else set()
+    if PRECISION in asked:
+        asked.add(PRECISION_KIND)
+    differing: dict[str, str] = {}
+    for row in table.rows:
+        if row.baseline is not None:
+            before = row.baseline.fields
+            for name in row.fields.keys() - asked:
+                if before.get(name) != row.fields[name]:
+                    differing.setdefault(name, f"{_cell(before.get(name))} -> {_cell(row.fields[name])}")
+    if differing:
+        texts = [f"{column_of(name)} {change}" for name, change in sorted(differing.items())]
+        more = f" and {len(texts) - MOST_FIELDS} more" if len(texts) > MOST_FIELDS else ""
+        yield f"rows and their baselines also differ in {', '.join(texts[:MOST_FIELDS])}{more}"
 
 
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.results.comparison.compatibility import format_value
+from sifmark.results.comparison.exports import field_columns, group_columns
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.tables import ratio_text, short_name
@@ -31,10 +32,10 @@ def _periods_of(history: History, metric: str) -> Iterator[dict[str, Any]]:
     for change, period in zip((None, *history.changes), history.periods, strict=True):
         ratio = change.ratio if change else Ratio(None)
         yield {
-            "title": series.title,
-            **series.group._asdict(),
+            "workload.title": series.title,
+            **group_columns(series.group),
             "system": series.system,
-            **series.fields,
+            **field_columns(series.fields),
             "from": period.first.isoformat(),
             "to": period.last.isoformat(),
             "sessions": len(_sessions(period.runs, series.sessions)),
@@ -134,10 +135,10 @@ def history_document(
 def _series(history: History) -> dict[str, Any]:
     series = history.series
     return {
-        "title": series.title,
-        "group": series.group._asdict(),
+        "workload.title": series.title,
+        **group_columns(series.group),
         "system": series.system,
-        "fields": series.fields,
+        "fields": field_columns(series.fields),
         "unit": series.unit,
         "basis": history.basis,
         "runs": [

@@ -140,3 +140,22 @@ def test_a_bounded_read_waits_for_nobody_and_ends(tmp_path: Path) -> None:
     for other in (pipe, Path("/dev/zero"), tmp_path, tmp_path / "nothing"):
         with pytest.raises(OSError):
             read_bounded(other, 5)
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "stdout"
+    os.mkfifo(pipe)
+    link.symlink_to("/proc/self/fd/1")  # as /dev/stdout is
+    for target in (pipe, link):
+        with pytest.raises(UsageError) as error, atomic_path(target) as draft:
+            draft.write_text("x")
+        assert error.value.code == "invalid-option"
+    assert (pipe.is_fifo(), link.is_symlink()) == (True, True)
+    assert sorted(tmp_path.iterdir()) == [pipe, link]
+
+
+def test_errors_name_the_target_and_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="folder") as error, atomic_path(tmp_path / "folder") as draft:
+        (tmp_path / "folder").mkdir()
+        draft.write_text("x")
+    assert error.value.filename == str(tmp_path / "folder")

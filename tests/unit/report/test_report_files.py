@@ -220,6 +220,18 @@ def test_many_systems_have_a_row_each(tmp_path: Path) -> None:
     structure(report_files(report)["tables/section-1-throughput.tex"])
 
 
+@pytest.mark.parametrize(("precision", "comparable"), [("fp32", True), ("bf16", False)])
+def test_the_summary_has_ratios_of_equal_configurations_alone(tmp_path: Path, precision: str, comparable: bool) -> None:
+    some = (
+        samples.sample(site, "pictures", 8, repeat, configuration__precision=each)
+        for repeat in range(1, 4)
+        for site, each in (("left", "fp32"), ("right", precision))
+    )
+    report = make_report(load_report_results([str(written(tmp_path / "results", some))], by="site"))
+    (row,) = report.summary.rows
+    assert [best is not None and best.ratio is not None for best in row.best] == [False, comparable]
+
+
 def test_systems_that_are_alike_are_described_once(tmp_path: Path) -> None:
     some = (samples.sample(site, "pictures", 8, accelerator__name="A") for site in ("left", "right"))
     report = make_report(load_report_results([str(written(tmp_path / "results", some))], by="site"))

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import venv
+from collections.abc import Callable
 from pathlib import Path
 
 import documentation
@@ -86,3 +87,34 @@ def test_the_library_works_from_a_wheel_in_an_empty_environment(folder: Path, tm
     subprocess.run([interpreter, *pip, "install", f"{wheel}[pandas]", "matplotlib"], check=True)
     python(interpreter, "\n".join(BLOCKS[:3]), folder, PYTHONPATH="")
     assert (folder / "throughput.svg").stat().st_size
+
+
+def test_wrong_names_are_errors_with_a_code(folder: Path) -> None:
+    results = sifmark.load(str(folder / "results"))
+    wrong: list[Callable[[], object]] = [
+        lambda: results.where(precison="fp32"),
+        lambda: list(results.rows("run")),
+        lambda: results.export(folder / "runs.csv", table="run"),
+        lambda: results.export(folder / "runs.xlsx"),
+        lambda: results.compare(metrics="throughputs"),
+        lambda: results.compare(by="precison"),
+        lambda: results.compare(baseline={"sight": "alpha"}),
+    ]
+    for call in wrong:
+        with pytest.raises(sifmark.UsageError) as error:
+            call()
+        assert error.value.code == "unknown-name"
+    for baseline in ("site=alpha", {"site": "alpha", "precision": "fp32"}):
+        with pytest.raises(sifmark.UsageError) as error:
+            results.compare(baseline=baseline)  # type: ignore[arg-type]
+        assert error.value.code == "invalid-option"
+
+
+def test_one_name_is_as_good_as_a_list_and_reprs_are_a_line(folder: Path) -> None:
+    results = sifmark.load(str(folder / "results"))
+    table = results.compare(metrics="throughput", by="precision")
+    assert table.rows() == results.compare(metrics=["throughput"], by=["precision"]).rows()
+    study = sifmark.Study.load("quick", variant="small")
+    for each in (results, results[0], results[:2], table, study):
+        assert len(repr(each)) < 250
+        assert "\n" not in repr(each)
