@@ -206,7 +206,8 @@ class Results(Sequence[Result]):
         from sifmark.report.library import report  # here: charts load slowly
         from sifmark.report.write import PAGE
 
-        written = report(list(dict.fromkeys(each.file for each in self.valid)), Path(folder), **options)
+        files = list(dict.fromkeys(each.file for each in self.valid))
+        written = report(files, Path(folder), only=[each.id for each in self.valid], **options)
         return written.folder / PAGE
 
     def _loaded(self) -> Iterator[LoadedResult]:

@@ -1,6 +1,6 @@
 """Write a report of results: what `Results.report` and the command `report` call."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class ReportOptions:
     anonymous_sites: bool = False  # sites too
     trusted_keys: tuple[str, ...] | None = None  # if signatures are required
     output: str = "report"
+    only: frozenset[str] = frozenset()  # IDs of results; empty for all at the paths
 
     @property
     def kind(self) -> str:
@@ -86,9 +87,10 @@ def report(
     baseline: str = "",
     title: str = "",
     anonymous: bool = False,
+    only: Iterable[str] = (),
     settings: Settings | None = None,
 ) -> WrittenReport:
-    """Write a report of results into a folder: a page, tables and charts.
+    """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
@@ -96,6 +98,7 @@ def report(
         *(tuple(map(str, paths)), study, "results", against, path_of(by) if by else "", baseline, title),
         anonymous=anonymous,
         output=str(folder),
+        only=frozenset(only),
     )
     return write(options, settings or load_settings())
 
@@ -127,7 +130,7 @@ def _results(options: ReportOptions, settings: Settings) -> ReportResults:
     if options.anonymous:
         mentioned = load_all((*paths, *([reference] if reference else [])))
         anonymiser = anonymiser_of(mentioned, options.anonymous_sites)
-    results = load_report_results(paths, options.by, options.baseline, options.trusted_keys, anonymiser)
+    results = load_report_results(paths, options.by, options.baseline, options.trusted_keys, anonymiser, options.only)
     if reference:
         observations = references_at(reference, results.by, options.trusted_keys, anonymiser)
         return replace(results, references=observations, reference_name="reference" if anonymiser else reference)

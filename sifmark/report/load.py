@@ -1,6 +1,6 @@
 """Reading the results of a report, and what they are put beside."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sifmark.core.errors import unknown_name
 from sifmark.report.anonymous import Anonymiser
@@ -17,8 +17,11 @@ def load_report_results(
     baseline: str = "",
     trusted_keys: Sequence[str] | None = None,
     anonymiser: Anonymiser | None = None,
+    only: Collection[str] = (),
 ) -> ReportResults:
     """Return the results at some paths, in an order that does not depend on that of the paths.
+
+    With `only`, the IDs of some, those alone.
 
     `by` is the field that names systems: `site` where every result has one. With an `anonymiser`, which was made of
     the same results, labels stand for names, also for that of `baseline`.
@@ -38,6 +41,8 @@ def load_report_results(
     )
     replaced, clean = (anonymiser.result, anonymiser.text) if anonymiser else (None, str)
     collection = load_observations(sorted(set(paths)), query, "", trusted_keys, keep, replaced)
+    if only:
+        collection.observations = [each for each in collection.observations if each.id in only]
     collection.require_names(query)
     if not by:
         by = naming_field(collection.observations)

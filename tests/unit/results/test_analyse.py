@@ -1,5 +1,6 @@
 """docs/analyse.md: what it shows works, here and from an installed wheel in an empty environment."""
 
+import json
 import os
 import subprocess
 import sys
@@ -66,6 +67,14 @@ def test_the_page_works(folder: Path) -> None:
 def test_results_make_a_report(folder: Path) -> None:
     page = sifmark.load(folder / "results").report(folder / "report", title="Nights")
     assert page.is_file() and "Nights" in page.read_text() and (page.parent / "runs.csv").is_file()
+
+
+def test_a_report_of_some_results_has_those_alone(folder: Path) -> None:
+    files = sorted((folder / "results").rglob("*.json"))
+    (folder / "all.jsonl").write_text("".join(json.dumps(json.loads(file.read_text())) + "\n" for file in files))
+    some = sifmark.load(folder / "all.jsonl").where(site="alpha")
+    page = some.report(folder / "report")
+    assert len(some) == 3 and "beta" not in (page.parent / "runs.csv").read_text()
 
 
 def test_the_package_is_imported_at_once_and_nothing_heavy_with_it() -> None:
