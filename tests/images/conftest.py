@@ -12,6 +12,7 @@ import pytest
 from images.sites import NOBODY, Command, Refused, Site, call, make_site
 
 from sifmark.core.settings import load_settings
+from sifmark.core.terminal import configure
 from sifmark.engines.apptainer.engine import user_flags
 
 
@@ -49,6 +50,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 _matrix: dict[tuple[str, str], list[str]] = {}
 _refused: list[tuple[str, str]] = []
+
+
+@pytest.fixture(autouse=True)
+def terminal() -> None:
+    """The library reports to the terminal, as it does below a command line."""
+    configure()
 
 
 @pytest.fixture(scope="session")
