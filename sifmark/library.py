@@ -246,7 +246,7 @@ class Comparison:
     @property
     def refused(self) -> list[str]:
         """Why some results were not compared with each other."""
-        return [f"{each.field}: {each.difference}" for each in self.compared.refused]
+        return [each.difference for each in self.compared.refused]
 
     @property
     def excluded(self) -> dict[str, str]:
