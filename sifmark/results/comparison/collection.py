@@ -8,7 +8,7 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.results.catalogue import column_of
+from sifmark.results.catalogue import Role, column_of, paths_with
 from sifmark.results.comparison.compatibility import DECISIVE, FIELDS, format_value, unit_field
 from sifmark.results.comparison.observation import EVALUATED, PLATFORM, SETTING, Observation, observe
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
@@ -75,7 +75,7 @@ class ResultCollection:
 
     def _require_allowed(self, query: Query) -> None:
         settings = {name for observation in self.observations for name in observation.fields if _is_setting(name)}
-        fields = {*DECISIVE, *settings, *PLATFORM}
+        fields = {*DECISIVE, *settings, *PLATFORM, *paths_with(Role.SETTING)}
         for name in sorted(query.allowed):
             if name not in fields | set(map(unit_field, self.metrics)):
                 raise unknown_name("field", column_of(name), map(column_of, fields))
