@@ -18,8 +18,9 @@ STEPS = 20
 NETWORKS = ("gpt2", "bert_base", "lstm", "image_compression", "resnet50", "bert_large_pretraining_128")
 LAMB = "bert_large_pretraining_128"
 NORMALISED = ("image_compression", "resnet50")  # each rank's batch normalisation has the statistics of its samples
-# Their losses part after a few steps, too: a rounded sum decides on which side of zero an activation is.
-FIRST, EQUAL, PARTED_BY_ROUNDING = 5, 1e-5, 5e-3
+# Their losses part after a few steps, too: a rounded sum decides on which side of zero an activation is. On processors
+# with AVX-512 image_compression has parted at the fifth; the first three have two updates behind them.
+FIRST, FIRST_NORMALISED, EQUAL, PARTED_BY_ROUNDING = 5, 3, 1e-5, 5e-3
 STRATEGIES = ("ddp", "zero1", *(["fsdp"] if torch.__version__ >= "2.9" else []), *(["zero2", "zero3"] * DEEPSPEED))
 SHARDED = ("fsdp", "zero3")
 PARTED = ("pipelined", "tensor")
@@ -40,7 +41,8 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
     """The one rank accumulates two micro-batches, so that its batch normalisations see what those of the ranks do."""
     alone, (single,) = trained(workload, None, STEPS, accumulation=2)
     together, ranks = trained(workload, strategy, STEPS)
-    assert together[:FIRST] == pytest.approx(alone[:FIRST], rel=EQUAL)
+    first = FIRST_NORMALISED if workload in NORMALISED else FIRST
+    assert together[:first] == pytest.approx(alone[:first], rel=EQUAL)
     assert together == pytest.approx(alone, rel=PARTED_BY_ROUNDING if workload in NORMALISED else EQUAL)
     assert [rank["names"] for rank in ranks] == 2 * [single["names"]]
     assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(single["norm"], rel=1e-4)]
