@@ -524,8 +524,8 @@ def _baseline_cells(row: dict[str, Any]) -> list[str]:
 
 def _report_baseline(new: NewBaseline) -> None:
     from sifmark.results.comparison.compatibility import NUMERICS
-    from sifmark.results.comparison.intervals import FEWEST_REPEATS
     from sifmark.results.comparison.tables import exclusion_text
+    from sifmark.results.marks import FEWEST_REPEATS
 
     list_left_out("excluded", list(map(exclusion_text, new.excluded)))
     report_copies(new.duplicates)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sifmark.report.marks import Mark, marks_of_number, marks_of_result
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
@@ -17,6 +16,7 @@ from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.marks import Mark, marks_of_number, marks_of_result
 
 SITE, ACCELERATOR = "site", "accelerator.name"
 OURS = "results"  # the side of a report's own results; that of a reference is the other

@@ -17,7 +17,7 @@ from sifmark.results.warnings import (
 )
 
 Document = dict[str, Any]
-FEWEST_REPEATS = 3  # of a number with an interval
+FEWEST_REPEATS = 3  # on each side, that an interval needs
 
 
 @dataclass(frozen=True)

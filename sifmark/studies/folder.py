@@ -7,10 +7,11 @@ from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import free_space, human_size, sha256_file, write_json
+from sifmark.results.load import STUDY_MARKER
 from sifmark.studies.study import PlannedRun, Study
 from sifmark.studies.study_file import read_study_file
 
-OWNER = ".study.json"
+OWNER = STUDY_MARKER
 _EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
 LEAST_SPACE = 32 << 20  # bytes that have to be free: for the logs and results of runs side by side
 RESERVED = ("jobs", "logs")  # folders beside those of systems
@@ -39,11 +40,6 @@ def claim_folder(study: Study, results: Path) -> Path:
     if owner_of(folder) != record:
         write_json(folder / OWNER, record)
     return folder
-
-
-def study_of(result: Path) -> str:
-    """Return the name of the study that a result is of, by the folder that it is in; empty if that is of none."""
-    return next((owner.get("name", "") for folder in result.parents[:2] if (owner := owner_of(folder))), "")
 
 
 def system_folders(folder: Path) -> tuple[Path, ...]:

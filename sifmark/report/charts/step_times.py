@@ -9,10 +9,10 @@ from sifmark.report.charts.glyphs import layered, named_level, span, window
 from sifmark.report.charts.series import system_labels
 from sifmark.report.charts.theme import INK, MUTED, PAPER, style_of
 from sifmark.report.charts.words import caption, chart_name, remarks
-from sifmark.report.marks import FEW_REPEATS
 from sifmark.report.results import ReportResult, Section
 from sifmark.results.comparison.compatibility import exclusion_fields
 from sifmark.results.comparison.scaling import BATCH
+from sifmark.results.marks import FEW_REPEATS
 from sifmark.results.numbers import format_number, format_quantity
 
 _FEWEST = 10  # timed steps: fewer show nothing

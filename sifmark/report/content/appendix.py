@@ -7,8 +7,8 @@ import shlex
 from dataclasses import dataclass
 
 from sifmark.report.content.tables import configuration_of
-from sifmark.report.marks import FEW_REPEATS, Mark, marks_of
 from sifmark.report.results import Document, ReportResult, ReportResults
+from sifmark.results.marks import FEW_REPEATS, Mark, marks_of
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from sifmark.report.content.overview import Provenance, provenance_of
 from sifmark.report.content.systems import FACTS, MOST_VALUES, Read, documents_by_system, values_of
 from sifmark.report.results import Document, ReportResult, ReportResults
-from sifmark.results.comparison.intervals import CONFIDENCE, FEWEST_REPEATS
+from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.documents import value_at
+from sifmark.results.marks import FEWEST_REPEATS
 from sifmark.results.numbers import format_number
 from sifmark.results.summary import precision_text
 from sifmark.studies.study import Study

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from sifmark.report.content.tables import Scale, all_marks, configuration_of, scale_of
-from sifmark.report.marks import FEW_REPEATS, MARKS, Mark, marks_of
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.results.comparison.compatibility import exclusion_fields
-from sifmark.results.comparison.intervals import FEWEST_REPEATS, Ratio
+from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.marks import FEW_REPEATS, FEWEST_REPEATS, MARKS, Mark, marks_of
 from sifmark.studies.study import Study
 
 

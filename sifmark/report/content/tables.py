@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sifmark.report.marks import MARKS, Mark
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
 from sifmark.results.catalogue import column_of, metric_of
 from sifmark.results.comparison.compatibility import NUMERICS
@@ -16,6 +15,7 @@ from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY
 from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text
+from sifmark.results.marks import MARKS, Mark
 from sifmark.results.numbers import format_interval
 
 MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from sifmark.core.spreadsheets import csv_text
 from sifmark.report.content.appendix import AppendixEntry
-from sifmark.report.marks import marks_of
 from sifmark.report.report import Report
 from sifmark.report.results import OURS
 from sifmark.results.comparison.exports import Record, comparison_records
 from sifmark.results.load import study_of
+from sifmark.results.marks import marks_of
 from sifmark.results.tidy import ResultPlace, Table, columns, rows
 
 

@@ -14,10 +14,10 @@ from sifmark.report.content.overview import Best, Summary
 from sifmark.report.content.sections import ReportSection
 from sifmark.report.content.systems import SystemTable
 from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, Scale, TableRow, all_marks, mean_text, ratio_words
-from sifmark.report.marks import Mark
 from sifmark.report.report import Report
 from sifmark.report.results import Point
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean
+from sifmark.results.marks import Mark
 
 _NAME = re.compile(r"[^a-z0-9]+")
 

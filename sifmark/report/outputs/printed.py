@@ -11,7 +11,7 @@ from sifmark.report.charts.glyphs import Printed, layered, panel_chart, publishe
 from sifmark.report.charts.theme import MUTED, PAPER, SYSTEMS
 from sifmark.report.charts.words import distinct, short_phrase
 from sifmark.report.published import row_words, source_of
-from sifmark.results.comparison.tables import short_name
+from sifmark.results.catalogue import column_of
 from sifmark.studies.published.figures import Bound, Conditions, Figure, PublishedStudy, PublishedTable, Reference
 from sifmark.studies.study import Scalar
 
@@ -136,7 +136,7 @@ def panels_of(study: PublishedStudy, table: PublishedTable) -> list[RatioPanel]:
         if figure.reference is not None and figure.number is not None and figure.low is not None:
             to = reference_words(study, figure.reference)
             relative = "%" in figure.printed_unit
-            metric = short_name(str(figure.metric)).replace("_", " ").replace(".", " ")
+            metric = column_of(str(figure.metric)).replace("_", " ").replace(".", " ")
             title = f"{metric}, {RELATIVE}" if relative else f"{figure.column} [{figure.printed_unit}]"
             low, high = (figure.low, figure.high or figure.low) if relative else (figure.number.low, figure.number.high)
             panels.setdefault((title, to), []).append(

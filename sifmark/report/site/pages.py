@@ -6,11 +6,11 @@ from typing import Any
 
 from sifmark.report.charts.chart import Chart
 from sifmark.report.content.tables import mean_text
-from sifmark.report.marks import Mark
 from sifmark.report.page import style_sheet, template_environment
 from sifmark.report.site.rows import MOST_ROWS, SeriesRow, marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with, difference_texts
 from sifmark.report.site.site import Site
+from sifmark.results.marks import Mark
 
 INDEX, HISTORY, STYLE = "index.html", "history.html", "style.css"
 MOST_CHANGES = 30  # on the first page

@@ -21,12 +21,12 @@ import orjson
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.anonymous import Anonymiser, anonymiser_of
-from sifmark.report.marks import marks_of_result
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import Observation, observe
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import metric_value, metrics_of, value_at
 from sifmark.results.load import LoadedResult, load_file, result_files, run_keys
+from sifmark.results.marks import marks_of_result
 from sifmark.results.rules import violations_of
 from sifmark.studies.history.environment import PATHS
 from sifmark.studies.history.series import STARTED

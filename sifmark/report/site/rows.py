@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, mean_text, value_text
-from sifmark.report.marks import MARKS, Mark, marks_of_number
 from sifmark.report.site.read import ENERGY, LATENCY, METRICS, SiteResult
 from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
@@ -16,6 +15,7 @@ from sifmark.results.comparison.observation import NODES, PLATFORM
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, THROUGHPUT
+from sifmark.results.marks import MARKS, Mark, marks_of_number
 from sifmark.studies.history.environment import is_variable
 from sifmark.studies.history.series import ABOUT_RUNS, series_key
 

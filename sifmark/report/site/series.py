@@ -7,13 +7,13 @@ from typing import Any
 from sifmark.core.files import sha256_json
 from sifmark.report.charts.chart import ChartTable
 from sifmark.report.content.tables import mean_text
-from sifmark.report.marks import Mark
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.comparison.tables import ratio_text
+from sifmark.results.marks import Mark
 from sifmark.studies.history.changes import Change, History, histories
 from sifmark.studies.history.environment import EnvironmentChange
 from sifmark.studies.history.series import LoadedHistory, history_of

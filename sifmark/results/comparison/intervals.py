@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from sifmark.results.comparison import student
+from sifmark.results.marks import FEWEST_REPEATS
 
 CONFIDENCE = 0.95
-FEWEST_REPEATS = 3  # repeats on each side that an interval needs
 _LARGEST_LOG = 700.0  # the natural logarithm of about the largest floating-point number
 
 

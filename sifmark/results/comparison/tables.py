@@ -354,6 +354,3 @@ def _cell(value: Any) -> str:
         return "-"
     text = str(value).lower() if isinstance(value, bool) else str(value)
     return text[:19] if text.startswith("sha256:") else text
-
-
-short_name = column_of

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 from sifmark.results.catalogue import Direction, column_of, screening_paths
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded
-from sifmark.results.comparison.intervals import FEWEST_REPEATS
 from sifmark.results.comparison.observation import NODES
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.documents import MetricValue
+from sifmark.results.marks import FEWEST_REPEATS
 from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
 from sifmark.studies.analysis.node_measures import MEASURES, NodeMeasure, measure_node
 from sifmark.studies.history.baseline import Baseline

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sifmark.core.console import printable
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.exports import field_columns, group_columns
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
-from sifmark.results.comparison.tables import ratio_text, short_name
+from sifmark.results.comparison.tables import ratio_text
 from sifmark.results.numbers import format_interval
 from sifmark.studies.history.changes import RATE, Change, History
 from sifmark.studies.history.environment import EnvironmentChange
@@ -61,7 +62,7 @@ def period_rows(results: Sequence[History], metric: str) -> Rows:
         "workload",
         "task",
         "system",
-        *map(short_name, varying),
+        *map(column_of, varying),
         "from",
         "to",
         "sessions",

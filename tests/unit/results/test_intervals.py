@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.results.comparison.intervals import FEWEST_REPEATS, Mean, Ratio, mean, ratio, standard_errors
+from sifmark.results.comparison.intervals import Mean, Ratio, mean, ratio, standard_errors
+from sifmark.results.marks import FEWEST_REPEATS
 from sifmark.results.numbers import format_interval
 
 POSITIVE = st.floats(1e-9, 1e9)

@@ -22,9 +22,9 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.core.terminal import configure
-from sifmark.report.marks import marks_of_result
 from sifmark.results import load
 from sifmark.results.load import load_file, load_results, parse
+from sifmark.results.marks import marks_of_result
 from sifmark.results.summary import summary
 from sifmark.results.warnings import (
     is_at_power_limit,
