@@ -25,7 +25,7 @@ from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.tables import as_markdown, as_text
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
 from sifmark.results.export import format_of, write_file
-from sifmark.results.load import LoadedResult, load_all, run_keys, study_of
+from sifmark.results.load import LoadedResult, SeenRuns, load_all, study_of
 from sifmark.results.marks import Mark, marks_of_result
 from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
 
@@ -107,17 +107,15 @@ class Results(Sequence[Result]):
         valid: list[Result] = []
         invalid: dict[str, tuple[str, ...]] = {}
         duplicates: list[str] = []
-        runs: set[Any] = set()
+        seen = SeenRuns()
         for each in loaded:
             if each.problems:
                 invalid[each.file] = (*invalid.get(each.file, ()), *each.problems)
                 continue
-            keys = set(run_keys(each.document))
-            if keys & runs:
+            if seen.has_copy_of(each.document):
                 duplicates.append(each.file)
             else:
                 valid.append(Result(each.file, each.document, study_of(each.path)))
-            runs |= keys
         return cls(tuple(valid), invalid, tuple(duplicates))
 
     def __len__(self) -> int:

@@ -138,8 +138,8 @@ HOST = (
     ),
     _fault("a name may be another image", "_require_same", "info.content == whole.content", "True", RUN),
     _fault(
-        *("a copy under another id is a run", "collect", "set(run_keys(result.document))"),
-        *('{result.document["id"]}', "tests/unit/results/test_compare.py"),
+        *("a copy under another id is a run", "has_copy_of", "set(run_keys(document))"),
+        *('{document["id"]}', "tests/unit/results/test_compare.py"),
     ),
     _fault(
         *("a pipe is read", "read_bounded", "not stat.S_ISREG(os.fstat(descriptor).st_mode)", "False"),

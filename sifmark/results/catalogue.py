@@ -193,12 +193,6 @@ def fields() -> tuple[Field, ...]:
 
 
 @cache
-def field_at(path: str) -> Field | None:
-    """Return the field at a dotted path; None if the schema has none there."""
-    return next((each for each in fields() if each.path == path), None)
-
-
-@cache
 def paths_with(role: Role) -> tuple[str, ...]:
     """Return the paths of the fields with a role that a result has once."""
     return tuple(each.path for each in fields() if each.role is role and not each.repeated)

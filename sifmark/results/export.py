@@ -6,13 +6,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.core.spreadsheets import write_csv
-from sifmark.results.load import SUFFIXES, load_all, run_keys, study_of
+from sifmark.results.load import SUFFIXES, SeenRuns, load_all, study_of
 from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
 
 if TYPE_CHECKING:
@@ -75,16 +75,14 @@ def format_of(name: str, target: Path | None) -> Format:
 
 def rows_of(paths: Iterable[str], table: Table, counts: ExportCounts) -> Iterator[Row]:
     """Yield the rows of all valid results, each run once, and count. Results are read one after the other."""
-    runs: set[Any] = set()
+    seen = SeenRuns()
     for result in load_all(paths):
         if result.problems:
             counts.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
             continue
-        keys = set(run_keys(result.document))
-        if keys & runs:
+        if seen.has_copy_of(result.document):
             counts.duplicates += 1
             continue
-        runs |= keys
         counts.runs += 1
         for row in rows(table, result.document, ResultPlace(result.file, study_of(result.path))):
             counts.rows += 1

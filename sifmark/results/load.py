@@ -83,6 +83,20 @@ def run_keys(document: dict[str, Any]) -> Iterator[Hashable]:
         yield tuple(quantiles.values()) if steps["seconds"] is None else tuple(steps["seconds"])
 
 
+class SeenRuns:
+    """The runs of results that were read so far, each of which counts once."""
+
+    def __init__(self) -> None:
+        self._keys: set[Hashable] = set()
+
+    def has_copy_of(self, document: dict[str, Any]) -> bool:
+        """Return whether a result of the same run was seen before, and see this one."""
+        keys = set(run_keys(document))
+        is_copy = bool(keys & self._keys)
+        self._keys |= keys
+        return is_copy
+
+
 def study_of(result: Path) -> str:
     """Return the name of the study whose folder a result is in; empty if it is in none."""
     return next((name for folder in result.parents[:2] if (name := _study_name(folder))), "")

@@ -1,6 +1,6 @@
 """The results to compare, read from one or two paths and each counted once."""
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of
 from sifmark.results.envelope import signer_of
-from sifmark.results.load import LoadedResult, load_all, run_keys
+from sifmark.results.load import LoadedResult, SeenRuns, load_all
 
 Document = dict[str, Any]
 Measure = Callable[[Document], Mapping[str, MetricValue]]  # numbers of a document that are none of its metrics
@@ -110,7 +110,7 @@ def collect(
     """Return the same of results that are loaded already, and of those of the other side."""
     collection = ResultCollection()
     for side, loaded in (("results", results), ("against", against)):
-        runs: set[Hashable] = set()
+        seen = SeenRuns()
         for result in loaded:
             if result.problems:
                 collection.invalid.append(printable(f"{result.file}: {result.problems[0]}"))
@@ -118,12 +118,10 @@ def collect(
             if trusted_keys is not None and (reason := _distrust(result.path, tuple(trusted_keys))):
                 collection.unsigned.append(printable(f"{result.file}: {reason}"))
                 continue
-            keys = set(run_keys(result.document))
-            if keys & runs:
+            if seen.has_copy_of(result.document):
                 collection.duplicates += 1
             else:
                 _add(collection, result, side, query, measure)
-            runs |= keys
     return collection
 
 
