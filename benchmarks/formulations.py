@@ -58,7 +58,9 @@ def leapfrog() -> tuple[Call, Call]:
 
         def call() -> None:
             with torch.no_grad():
-                state = sampler.follow(states[0]) if states else sampler.begin(batch.inputs, batch.targets, 0, 4)
+                state = (
+                    sampler.next_state(states[0]) if states else sampler.first_state(batch.inputs, batch.targets, 0, 4)
+                )
                 states[:] = [state]
 
         return call

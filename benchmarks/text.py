@@ -70,7 +70,7 @@ def decoding(card: Card, options: argparse.Namespace) -> Mapping[str, list[float
             session, state = sessions[name]
             start = options.clock()
             for _ in range(TOKENS):
-                state = session.iterate(state)
+                state = session.next_state(state)
             seconds[name].append((options.clock() - start) / TOKENS)
             sessions[name] = session, state
     return {name: times[1:] for name, times in seconds.items()}  # the first round warms up
@@ -97,8 +97,8 @@ def one_side(card: Card, options: argparse.Namespace) -> Mapping[str, float]:
         "default" if options.compile else None,
     )
     for layer in session.model.modules():
-        if hasattr(layer, "decodes_late"):
-            layer.decodes_late = options.side == OURS
+        if hasattr(layer, "chunked_loss"):
+            layer.chunked_loss = options.side == OURS
     batch, seconds = loader.synthetic_batch(card, options.batch_size, 0), []
     for _ in range(options.steps):
         start = options.clock()

@@ -166,7 +166,7 @@ STREAMS = (
         *(TRANSFER, "-k", "few_batches"),
     ),
     _torch(
-        *("the window's peak has what was taken before", "GpuSession.edge_of_window"),
+        *("the window's peak has what was taken before", "GpuSession.reset_peak_memory"),
         *("self.runtime.reset_peak_memory_stats()", "None", GPU, "-k", "peak_of_the_window"),
     ),
 )
@@ -195,11 +195,16 @@ COMPUTED = (
         *("1 / len(by_rows)", DECODING, "-k", "loss_in_chunks"),
     ),
     _torch(
-        *("a new token does not see itself", "Transformer.follow_static", VISIBLE.format("<="), VISIBLE.format("<")),
+        *(
+            "a new token does not see itself",
+            "Transformer.decode_step_static",
+            VISIBLE.format("<="),
+            VISIBLE.format("<"),
+        ),
         *(DECODING, "-k", "memory_of_one_shape"),
     ),
     _torch(
-        *("a graph is replayed for texts of another size", "ReplayedGeneration.begin"),
+        *("a graph is replayed for texts of another size", "ReplayedGeneration.prefill"),
         *("self.own.kept[0].shape != first.kept[0].shape", "False", DECODING, "-k", "another_size"),
     ),
     _torch(
@@ -207,7 +212,7 @@ COMPUTED = (
         *(DECODING, "-k", "packed"),
     ),
     _torch(
-        *("LAMB takes tensor by tensor", "bundles", "TOGETHER.get(parameter.device.type, TOGETHER_ELSEWHERE)", "0"),
+        *("LAMB takes tensor by tensor", "bundles", "BUNDLE_LIMITS.get(parameter.device.type, BUNDLE_LIMIT)", "0"),
         *(LAMB, "-k", "half_as_many"),
     ),
     _torch(

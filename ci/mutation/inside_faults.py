@@ -39,7 +39,7 @@ INSIDE = (
         "tests/inside/worker/test_loop.py",
     ),
     _fault(
-        *("transition accepted the wrong way", "HamiltonianMonteCarlo.follow", "threshold < ratio"),
+        *("transition accepted the wrong way", "HamiltonianMonteCarlo.next_state", "threshold < ratio"),
         *("threshold > ratio", "torch_new", "tests/inside/workloads/test_torch_chains.py"),
     ),
     _fault(

@@ -9,7 +9,7 @@ PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 HALF = ("bf16", "fp16")
 MIXED, PURE = "mixed", "pure"
 PIPELINED = "pipelined"  # stages that compute different micro-batches at the same time
-STAGED = (PIPELINED, "sharded", "phased")  # how stages of a model take turns on devices
+IPU_SCHEDULES = (PIPELINED, "sharded", "phased")  # how stages of a model take turns on devices
 CPU_BINDINGS = ("auto", "none")
 DEFAULT_MODE, REDUCE_OVERHEAD, MAX_AUTOTUNE = "default", "reduce-overhead", "max-autotune"  # of torch.compile
 AUTO_MODE = "auto"  # the mode that fits device and workload
@@ -20,11 +20,11 @@ COMPILE_MODES = (DEFAULT_MODE, REDUCE_OVERHEAD, MAX_AUTOTUNE, AUTO_MODE, NOT_COM
 DDP = "ddp"  # ranks with a copy of the model each, which average their gradients
 FSDP = "fsdp"  # ranks with a shard of each weight, which are gathered block by block
 ZERO = ("zero1", "zero2", "zero3")  # ranks that divide optimizer states, gradients too, and weights too
-RANKED = (DDP, FSDP, *ZERO)  # how ranks with different samples train one model together
+DATA_PARALLEL = (DDP, FSDP, *ZERO)  # how ranks with different samples train one model together
 OFFLOADED = (FSDP, *ZERO[1:])  # those that can keep in host memory what ranks divide
 TENSOR = "tensor"  # ranks with a share of the matrices of each block
-PARTED = (PIPELINED, TENSOR)  # how ranks with different parts of one model train it together
-STRATEGIES = (*STAGED, *RANKED, TENSOR)
+MODEL_PARALLEL = (PIPELINED, TENSOR)  # how ranks with different parts of one model train it together
+STRATEGIES = (*IPU_SCHEDULES, *DATA_PARALLEL, TENSOR)
 
 
 def compiler_of(device: str) -> str:

@@ -333,10 +333,10 @@ class Session(Protocol):
         may follow.
         """
 
-    def iterate(self, state: Any) -> Any:
+    def next_state(self, state: Any) -> Any:
         """Return the next state. The given one is no longer valid."""
 
-    def continued(self, batch: Batch, tokens: Sequence[Any]) -> tuple[Batch, Any]:
+    def append_tokens(self, batch: Batch, tokens: Sequence[Any]) -> tuple[Batch, Any]:
         """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
 
     def operation(self, points: Sequence[Point], place: Place) -> Operation:
@@ -360,7 +360,7 @@ class Session(Protocol):
     def observed(self) -> FirstStep:
         """Return what was seen of the first training step. Called after it, before anything else is computed."""
 
-    def edge_of_window(self) -> None:
+    def reset_peak_memory(self) -> None:
         """Note that the timed window begins or ends: memory peaks count from here on, and nothing more is tuned."""
 
     def usage(self) -> Usage:

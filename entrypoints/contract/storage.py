@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from entrypoints.contract.choices import PARTED
+from entrypoints.contract.choices import MODEL_PARALLEL
 
 SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation, and of a weight in a product
@@ -21,7 +21,7 @@ DIVIDED = {
     "zero1": ("states",),
     "zero2": ("gradients", "states"),
     "zero3": ("weights", "gradients", "states"),
-    **dict.fromkeys(PARTED, ("weights", "gradients", "states")),
+    **dict.fromkeys(MODEL_PARALLEL, ("weights", "gradients", "states")),
 }
 
 

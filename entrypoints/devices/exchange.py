@@ -13,7 +13,9 @@ from entrypoints.contract.group import LOOPBACK, Place
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 
-TO_MEET, TO_TALK, TO_LEAVE = 120.0, 600.0, 10.0  # s: ranks of a node start together; in a step one may compile
+RENDEZVOUS_TIMEOUT = 120.0  # s: ranks of a node start together
+EXCHANGE_TIMEOUT = 600.0  # s: in a step one may compile
+CLOSING_TIMEOUT = 10.0  # s
 LONGEST_HELLO = 64  # characters
 
 
@@ -42,7 +44,7 @@ class Link:
 
     def close(self) -> None:
         """Close the connection when the other end has nothing more to say either, or takes too long."""
-        self.connection.settimeout(TO_LEAVE)
+        self.connection.settimeout(CLOSING_TIMEOUT)
         with contextlib.suppress(OSError):
             self.lines.read()
         self.lines.close()
@@ -90,22 +92,22 @@ def opened(place: Place, send: Callable[[Rendezvous], None]) -> Exchange:
         try:
             links = _links_of_the_first(place, send)
         except socket.timeout:
-            message = f"the first rank has waited {TO_MEET:g} s for others, and timed out"
+            message = f"the first rank has waited {RENDEZVOUS_TIMEOUT:g} s for others, and timed out"
             raise RunError("crashed", message) from None
     for link in links:
-        link.connection.settimeout(TO_TALK)
+        link.connection.settimeout(EXCHANGE_TIMEOUT)
     return Exchange(place.rank, links)
 
 
 def _links_of_the_first(place: Place, send: Callable[[Rendezvous], None]) -> list[Link]:
     by_rank: dict[int, Link] = {}
-    deadline = time.monotonic() + TO_MEET
+    deadline = time.monotonic() + RENDEZVOUS_TIMEOUT
     with socket.create_server((LOOPBACK if place.address == LOOPBACK else "", 0), backlog=place.world) as server:
         send(Rendezvous(place.address, server.getsockname()[1]))
         while len(by_rank) < place.world - 1:
             server.settimeout(max(deadline - time.monotonic(), 0.001))
             connection, _ = server.accept()
-            connection.settimeout(TO_MEET)
+            connection.settimeout(RENDEZVOUS_TIMEOUT)
             link = Link(connection)
             with contextlib.suppress(OSError, ValueError, TypeError, KeyError):  # others may try any port
                 by_rank[range(1, place.world)[int(link.read(LONGEST_HELLO)["rank"]) - 1]] = link
@@ -117,6 +119,6 @@ def _link_to_the_first(rank: int) -> Link:
     if not line:
         raise RunError("crashed", "the first rank is gone")
     host, port = json.loads(line)
-    link = Link(socket.create_connection((host, port), TO_MEET))
+    link = Link(socket.create_connection((host, port), RENDEZVOUS_TIMEOUT))
     link.write({"rank": rank})
     return link

@@ -36,7 +36,7 @@ class SynchronousSession:
     def synchronise(self) -> None:
         """Return at once: there is nothing to wait for."""
 
-    def edge_of_window(self) -> None:
+    def reset_peak_memory(self) -> None:
         """Do nothing: no peaks of memory are counted."""
 
 

@@ -6,7 +6,17 @@ import math
 from typing import Any, Mapping
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.choices import DDP, FSDP, OFFLOADED, PARTED, PIPELINED, RANKED, STAGED, TENSOR, ZERO
+from entrypoints.contract.choices import (
+    DATA_PARALLEL,
+    DDP,
+    FSDP,
+    IPU_SCHEDULES,
+    MODEL_PARALLEL,
+    OFFLOADED,
+    PIPELINED,
+    TENSOR,
+    ZERO,
+)
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
@@ -88,12 +98,13 @@ def _filling(options: Options, device: str, card: Card) -> int:
 def _strategy(options: Options, device: str) -> str | None:
     """Return how stages take turns, or how ranks train together; None for one device, and for copies that answer."""
     asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
-    elsewhere = "IPUs" if asked in STAGED and asked not in PARTED else "CPUs and GPUs" if asked == TENSOR else None
+    only_ipus = asked in IPU_SCHEDULES and asked != PIPELINED
+    elsewhere = "IPUs" if only_ipus else "CPUs and GPUs" if asked == TENSOR else None
     if elsewhere and (elsewhere == "IPUs") != (device == "ipu"):
         raise UsageError(f"--strategy {asked} is for {elsewhere}", f"take --strategy {PIPELINED}")
-    if asked in (*STAGED, *PARTED) and options.stages == 1:
+    if asked in (*IPU_SCHEDULES, *MODEL_PARALLEL) and options.stages == 1:
         raise UsageError(f"--strategy {asked}: one stage is all of the model", "add --stages 2 or more")
-    if asked in RANKED and not (replicated and options.task == "training"):
+    if asked in DATA_PARALLEL and not (replicated and options.task == "training"):
         raise UsageError(f"--strategy {asked} is for training on several devices", "add --replicas 2 or more")
     if asked in (FSDP, *ZERO[1:]) and options.compile:
         raise UsageError(
@@ -258,7 +269,7 @@ def _require_transformer(options: Options, card: Card) -> None:
 def _require_parts(options: Options) -> None:
     """Raise UsageError for what ranks with parts of a model cannot do."""
     where = f"--stages {options.stages}"
-    if options.strategy not in (None, *PARTED, *STAGED):
+    if options.strategy not in (None, *MODEL_PARALLEL, *IPU_SCHEDULES):
         raise UsageError(f"{where} with --strategy {options.strategy}: it has no stages", "leave one of them out")
     if options.strategy == PIPELINED and options.task != "training":
         raise UsageError(

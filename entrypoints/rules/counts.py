@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from entrypoints.contract.choices import OFFLOADED, PARTED, RANKED, STAGED, TENSOR
+from entrypoints.contract.choices import DATA_PARALLEL, IPU_SCHEDULES, MODEL_PARALLEL, OFFLOADED, TENSOR
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
@@ -251,9 +251,9 @@ def _strategies(facts: Facts) -> Sequence[str | None]:
     """Return the strategies that a run of these devices, stages and replicas can have."""
     given = facts.configuration
     if given["stages"] > 1:
-        of_parts = PARTED if facts.task == "training" else (TENSOR,)
-        return STAGED if given["device"] == "ipu" else of_parts
-    return RANKED if facts.task == "training" and given["replicas"] > 1 and given["device"] != "ipu" else (None,)
+        of_parts = MODEL_PARALLEL if facts.task == "training" else (TENSOR,)
+        return IPU_SCHEDULES if given["device"] == "ipu" else of_parts
+    return DATA_PARALLEL if facts.task == "training" and given["replicas"] > 1 and given["device"] != "ipu" else (None,)
 
 
 @rule(

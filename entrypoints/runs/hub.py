@@ -30,7 +30,7 @@ from entrypoints.runs.protocol import LONGEST_LINE
 from entrypoints.runs.supervise import CHUNK, GRACE, TICK, Child, Orders, complete_lines
 from entrypoints.system.console import status
 
-TO_MEET = 120.0  # s for all tasks of a launch to arrive
+RENDEZVOUS_TIMEOUT = 120.0  # s for all tasks of a launch to arrive
 
 
 class Hello(NamedTuple):
@@ -206,7 +206,7 @@ class Hub:
         self.followers: list[Follower] = []
         self.exit_code = STATUSES["crashed"].exit_code  # unless the run says otherwise
         with _listening(launch) as listener:
-            until = time.monotonic() + TO_MEET
+            until = time.monotonic() + RENDEZVOUS_TIMEOUT
             while len(self.followers) < launch.tasks - 1:
                 state = orders.stop() or ("crashed" if time.monotonic() > until else None)
                 if state:
@@ -318,7 +318,7 @@ def _connected(launch: Launch, orders: Orders) -> socket.socket:
     """Return a connection to the first task. Raises UsageError if it does not answer in time."""
     if launch.head is None:
         raise UsageError(f"{launch.launcher} names no host of its first task", "give --rendezvous HOST:PORT")
-    until, cause = time.monotonic() + TO_MEET, ""
+    until, cause = time.monotonic() + RENDEZVOUS_TIMEOUT, ""
     while time.monotonic() < until and not orders.stop():
         try:
             return socket.create_connection((launch.head, launch.port), timeout=TICK)

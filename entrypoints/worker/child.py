@@ -54,9 +54,9 @@ OUT_OF_MEMORY = (
 # Error texts that mean that this processor lacks what the precision needs.
 UNSUPPORTED = ("could not create a primitive descriptor",)  # oneDNN, of an LSTM in bf16 without AVX-512
 
-MUCH = 1e12  # MiB, where free memory cannot be read
+UNLIMITED_MIB = 1e12  # MiB, where free memory cannot be read
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-A = TypeVar("A")
+T = TypeVar("T")
 
 
 class Stopped(BaseException):
@@ -155,7 +155,7 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
         work: PhasedRun = open_points(card, session, configuration, place, free, send, group.get("group"))
     else:
         work = open_work(card, session, inputs, evaluation, configuration, data_place, send, closers)
-    work.group, work.at_edge = group.get("group"), session.edge_of_window
+    work.group, work.at_edge = group.get("group"), session.reset_peak_memory
     work.executed = getattr(session, "executed", work.executed)  # a session of another framework may not know
     try:
         work.run(configuration)
@@ -312,7 +312,7 @@ def open_points(
     """Return the loop over the points of a micro-benchmark, the same ones on every rank, and report which they are."""
     on_host = configuration.device == "cpu" or operation_of(card.problem) == HOST_DEVICE
     hosts = (memory.free_mib(), configuration.memory_limit_mib) if on_host else ()
-    free = min((mib for mib in (free_mib, *hosts) if mib is not None), default=MUCH)
+    free = min((mib for mib in (free_mib, *hosts) if mib is not None), default=UNLIMITED_MIB)
     if configuration.device == "cpu":
         free /= place.local_world
     if group:
@@ -332,7 +332,7 @@ def report_device_state(session: Session, send: Sender) -> None:
     send(ask_device(session.conditions, DeviceConditions.unknown))
 
 
-def ask_device(ask: Callable[[], A], unknown: Callable[[str], A]) -> A:
+def ask_device(ask: Callable[[], T], unknown: Callable[[str], T]) -> T:
     """Return what `ask` returns, or `unknown` with the reason if the device's library raises."""
     try:
         return ask()

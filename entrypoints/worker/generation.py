@@ -63,7 +63,7 @@ class Generation(PhasedRun):
         marks.append(self.session.mark())
         tokens = [state.token]
         for _ in range(self.new - 1):
-            state = self.session.iterate(state)
+            state = self.session.next_state(state)
             marks.append(self.session.mark())
             tokens.append(state.token)
         self.last = marks[-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.choices import PARTED
+from entrypoints.contract.choices import MODEL_PARALLEL
 from entrypoints.contract.statuses import RunError
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 from entrypoints.planning.configuration import Configuration
@@ -46,7 +46,7 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     streams = configuration.concurrency or 1
     kept_nowhere = configuration.compile or configuration.activation_checkpointing
     at_once = 0 if kept_nowhere else streams * configuration.micro_batch_size
-    parts = configuration.stages if configuration.strategy in PARTED else 1
+    parts = configuration.stages if configuration.strategy in MODEL_PARALLEL else 1
     batch = at_once * elements * BYTES[configuration.precision] / MIB / parts
     if not training:  # whose weights may be kept in half precision
         return MemoryNeed(parameters * BYTES[configuration.precision] / SINGLE, batch)

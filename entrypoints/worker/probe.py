@@ -198,7 +198,7 @@ def transitions(session: Session, batch: Batch, chains: int) -> Quantities:
     values_by_name: Quantities = {}
     state = session.begin(batch, len(TRANSITIONS), chains)
     for index, name in enumerate(TRANSITIONS):
-        state = session.iterate(state) if index else state
+        state = session.next_state(state) if index else state
         draw = session.chain_sample(state)
         values_by_name[f"{name}.position"] = sample_output(draw.position)
         values_by_name[f"{name}.log_density"] = np.array(draw.log_density)

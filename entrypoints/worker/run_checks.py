@@ -97,7 +97,7 @@ def generation(session: Session, prompts: Batch, tokens: Sequence[Any], precisio
     import numpy as np  # late, as in the other checks
 
     last = prompts._replace(inputs=prompts.inputs[-1:])
-    texts, new = session.continued(last, [newest[-1:] for newest in tokens])
+    texts, new = session.append_tokens(last, [newest[-1:] for newest in tokens])
     count = len(tokens)
     logits = np.asarray(session.infer_request(texts).output)[0, -count - 1 : -1]  # (K, vocabulary)
     largest, chosen = logits.max(1), logits[np.arange(count), np.asarray(new)[0]]

@@ -50,7 +50,7 @@ class SamplingLoop(PhasedRun):
         if self.state is None:
             self.state = self.session.begin(self.batch, self.adapting, self.chains)
         else:
-            self.state = self.session.iterate(self.state)
+            self.state = self.session.next_state(self.state)
         draw = self.session.chain_sample(self.state)
         began, self.last = self.last, self.session.mark()
         self.session.synchronise()

@@ -245,11 +245,11 @@ class IpuSession(SynchronousSession):
         """Raise RunError (`unsupported`)."""
         raise RunError("unsupported", "texts are not continued on IPUs: PopTorch compiles one shape, and a text grows")
 
-    def iterate(self, state: Any) -> Any:
+    def next_state(self, state: Any) -> Any:
         """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 
-    def continued(self, batch: Batch, tokens: object) -> Any:
+    def append_tokens(self, batch: Batch, tokens: object) -> Any:
         """Raise NotImplementedError: there is no state."""
         raise NotImplementedError
 

@@ -178,7 +178,7 @@ class GpuSession(TensorFlowSession):
         uncounted = "TensorFlow does not report reserved memory", "TensorFlow does not count transfers"
         return Usage(max(peaks), *uncounted, peaks[1] if len(peaks) > 1 else "the timed window did not begin")
 
-    def edge_of_window(self) -> None:
+    def reset_peak_memory(self) -> None:
         """Count peaks from here on."""
         self.peaks.append(self.current_peak())
         tf.config.experimental.reset_memory_stats(self.memory)

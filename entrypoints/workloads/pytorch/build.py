@@ -22,7 +22,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
-from entrypoints.workloads.pytorch.layers import SqueezeExcitation, StochasticDepth, Undecoded, undecoded_cross_entropy
+from entrypoints.workloads.pytorch.layers import LazyLogits, SqueezeExcitation, StochasticDepth, chunked_cross_entropy
 from entrypoints.workloads.pytorch.samplers import Density
 
 Tensors = Union[torch.Tensor, Tuple[torch.Tensor, ...]]
@@ -64,10 +64,10 @@ class CrossEntropy(nn.Module):
         super().__init__()
         self.smoothing = loss["label_smoothing"]
 
-    def forward(self, logits: torch.Tensor | Undecoded, labels: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: torch.Tensor | LazyLogits, labels: torch.Tensor) -> torch.Tensor:
         """Return a scalar."""
-        if isinstance(logits, Undecoded):
-            return undecoded_cross_entropy(logits, labels, self.smoothing)
+        if isinstance(logits, LazyLogits):
+            return chunked_cross_entropy(logits, labels, self.smoothing)
         return functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), label_smoothing=self.smoothing)
 
 
@@ -234,9 +234,9 @@ def half_weights(model: Objective, dtype: torch.dtype) -> Objective:
     return copied
 
 
-def decoding_late(model: Objective) -> Objective:
+def with_chunked_loss(model: Objective) -> Objective:
     """Return the same model, whose loss makes the logits of a large vocabulary in training, part by part."""
-    return _with_switch(model, "decodes_late", on=True)
+    return _with_switch(model, "chunked_loss", on=True)
 
 
 def stage_boundaries(network: nn.Module) -> list[nn.Module]:
@@ -254,7 +254,7 @@ def tied_head(network: nn.Module) -> nn.Module | None:
     return head if any(id(weight) in tables for weight in head.parameters()) else None
 
 
-def recurring(network: nn.Module) -> list[nn.Module]:
+def find_blocks(network: nn.Module) -> list[nn.Module]:
     """Return the blocks of a network in order: the outermost modules with layers whose class recurs."""
     own = [module for module in network.modules() if not type(module).__module__.startswith("torch.")]
     modules = [module for module in own if any(True for _ in module.children())]
@@ -273,7 +273,7 @@ def recomputed(model: Objective) -> Objective:
 
     Raises RunError (`unsupported`) if there are no blocks, or if they have batch normalisations.
     """
-    blocks = recurring(model.network)
+    blocks = find_blocks(model.network)
     if not blocks or any(isinstance(layer, nn.BatchNorm2d) for block in blocks for layer in block.modules()):
         raise RunError(
             "unsupported",

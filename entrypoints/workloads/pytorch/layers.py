@@ -159,7 +159,7 @@ def chain(*layers: tuple[str, nn.Module]) -> nn.Sequential:
     return nn.Sequential(OrderedDict(layers))
 
 
-class Undecoded(NamedTuple):
+class LazyLogits(NamedTuple):
     """What a linear layer without bias would make logits of: its input (..., width) and its weight (classes, width)."""
 
     hidden: torch.Tensor
@@ -170,13 +170,13 @@ AT_ONCE = 1024  # rows of logits in memory at a time
 MULTIPLE = 64  # of classes, for which GPUs have faster matrix products
 
 
-def undecoded_cross_entropy(undecoded: Undecoded, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
+def chunked_cross_entropy(lazy: LazyLogits, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
     """Return the mean cross entropy of the logits, which are never in memory all at once.
 
     The gradients of both inputs are made with the loss, since logits would have to be computed again for them: backward
-    only scales them. The result is exact: chunks are of rows, and each row has all its logits.
+    only scales them. The result is exact: the softmax of each row is computed whole.
     """
-    hidden, weight = undecoded
+    hidden, weight = lazy
     rows = hidden.flatten(0, -2)
     multiple = 1 if rows.device.type == "cpu" else MULTIPLE
     loss: torch.Tensor = ChunkedLoss.apply(rows, weight, labels.flatten(), smoothing, multiple, working_dtype(rows))

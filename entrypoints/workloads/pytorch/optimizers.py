@@ -15,8 +15,8 @@ LAYERS = {
     "normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
     "embedding": (nn.Embedding,),
 }
-# Numbers that LAMB updates together: a CPU keeps them in its caches from one operation to the next.
-TOGETHER, TOGETHER_ELSEWHERE = {"cpu": 1 << 20}, 1 << 25
+# Most numbers that LAMB updates at once: on a CPU, as many as stay in its caches from one operation to the next.
+BUNDLE_LIMITS, BUNDLE_LIMIT = {"cpu": 1 << 20}, 1 << 25
 BIAS = "bias"  # prefix of the names of biases in every layer of PyTorch
 
 
@@ -66,9 +66,8 @@ Norms = Callable[[Sequence[torch.Tensor], Sequence[nn.Parameter]], Sequence[torc
 class Lamb(torch.optim.Optimizer):
     """LAMB: Adam with steps scaled to each tensor's norm (You et al., arXiv:1904.00962, algorithm 2).
 
-    An operation computes many tensors at once, as PyTorch's own optimizers do: GPUs start a few kernels for them all.
-    Of distributed tensors, it updates this rank's shards; `shard_norms` then returns the norms of whole tensors, given
-    those of the rank and their parameters.
+    One kernel updates many tensors, as in PyTorch's own optimizers. Of distributed tensors, it updates this rank's
+    shards; `shard_norms` then returns the norms of whole tensors, given those of the rank and their parameters.
     """
 
     shard_norms: Norms | None = None
@@ -143,7 +142,7 @@ def bundles(parameters: Sequence[nn.Parameter]) -> Iterator[Sequence[nn.Paramete
     numbers = 0
     for parameter in parameters:
         numbers += local(parameter).numel()
-        if bundle and numbers > TOGETHER.get(parameter.device.type, TOGETHER_ELSEWHERE):
+        if bundle and numbers > BUNDLE_LIMITS.get(parameter.device.type, BUNDLE_LIMIT):
             yield bundle
             bundle, numbers = [], local(parameter).numel()
         bundle.append(parameter)

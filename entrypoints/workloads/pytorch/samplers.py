@@ -107,7 +107,7 @@ class HamiltonianMonteCarlo:
         self.leaps = optimised(Leapfrog(density), self.together)
         self.evaluations = 0  # since the chains started
 
-    def begin(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> ChainState:
+    def first_state(self, inputs: torch.Tensor, targets: torch.Tensor, adapting: int, chains: int) -> ChainState:
         """Return all chains after their first transition."""
         self.evaluations = 0
         observed = self.density.observe(inputs, targets)
@@ -116,7 +116,7 @@ class HamiltonianMonteCarlo:
         step_size = position.new_full((chains, 1), self.rule.step_size)
         zeros = torch.zeros_like(log_density)
         start = ChainState(observed, position, log_density, gradient, step_size, zeros, zeros > 0, 0, adapting, 1)
-        return self.follow(start)
+        return self.next_state(start)
 
     def density_and_gradient(self, position: torch.Tensor, observed: Observed) -> tuple[torch.Tensor, torch.Tensor]:
         """Return log densities (C,) and gradients (C, P) at positions (C, P), and count the evaluation."""
@@ -124,7 +124,7 @@ class HamiltonianMonteCarlo:
         evaluated: tuple[torch.Tensor, torch.Tensor] = self.density(position, observed)
         return evaluated
 
-    def follow(self, chains: ChainState) -> ChainState:
+    def next_state(self, chains: ChainState) -> ChainState:
         """Return all chains after one transition."""
         chance, number = self.density.chance, chains.transitions
         momentum = torch.from_numpy(chance.normal(f"momentum {number}", chains.position.shape)).to(chains.position)

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from entrypoints.workloads.pytorch.layers import ACTIVATIONS, Undecoded
+from entrypoints.workloads.pytorch.layers import ACTIVATIONS, LazyLogits
 from entrypoints.workloads.text import BASE, PADDING
 
 # From torch 2.0 on attention is one operation; before, it is written out.
@@ -164,9 +164,9 @@ class Block(nn.Module):
         self.before = model["normalisation"]["place"] == "before"
         self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
-        self.widen = nn.Linear(model["width"], model["feed_forward"])
+        self.up_proj = nn.Linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]()
-        self.narrow = nn.Linear(model["feed_forward"], model["width"])
+        self.down_proj = nn.Linear(model["feed_forward"], model["width"])
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = nn.Dropout(model["dropout"])
 
@@ -186,7 +186,7 @@ class Block(nn.Module):
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, T, width) -> the same shape, through (N, T, feed_forward)."""
-        return self.narrow(self.activation(self.widen(x)))
+        return self.down_proj(self.activation(self.up_proj(x)))
 
 
 class InputEmbedding(nn.Module):
@@ -250,22 +250,24 @@ class Transformer(nn.Module):
             return None
         return rotary_tables(self.rotary_size, first, tokens.shape[1], tokens.device)
 
-    def begin(self, tokens: torch.Tensor, new: int) -> GenerationState:
+    def prefill(self, tokens: torch.Tensor, new: int) -> GenerationState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
-        return self.follow(GenerationState(tokens, [KVCache(tokens.shape[1] + new) for _ in self.blocks]))
+        return self.decode_step(GenerationState(tokens, [KVCache(tokens.shape[1] + new) for _ in self.blocks]))
 
-    def follow(self, text: GenerationState) -> GenerationState:
+    def decode_step(self, text: GenerationState) -> GenerationState:
         """Return the state after the likeliest next token."""
         first = text.caches[0].filled
         return GenerationState(self.likeliest(text.token, first, text.caches), text.caches)
 
-    def begin_static(self, tokens: torch.Tensor, new: int) -> tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]]:
+    def prefill_static(
+        self, tokens: torch.Tensor, new: int
+    ) -> tuple[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]]:
         """Return the likeliest next token of a text (N, T), its position (1,), and the memory of each block's cache."""
-        token, caches = self.begin(tokens, new)
+        token, caches = self.prefill(tokens, new)
         position = torch.full((1,), tokens.shape[1], dtype=torch.int64, device=tokens.device)
         return token, position, [cache.kept for cache in caches]
 
-    def follow_static(
+    def decode_step_static(
         self, token: torch.Tensor, position: torch.Tensor, kept: Sequence[torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the likeliest token after `token` and its position, in operations whose shapes are always the same."""
@@ -292,17 +294,17 @@ class Transformer(nn.Module):
 class NextToken(nn.Module):
     """The head of GPT: logits of the next token."""
 
-    decodes_late = False  # whether the loss makes the logits in training, part by part
+    chunked_loss = False  # whether the loss makes the logits in training, part by part
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.normalisation = normalisation(model)
         self.decoder = nn.Linear(model["width"], model["vocabulary"], bias=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor | Undecoded:
+    def forward(self, x: torch.Tensor) -> torch.Tensor | LazyLogits:
         """(N, T, width) -> (N, T, vocabulary)."""
         x = self.normalisation(x)
-        return Undecoded(x, self.decoder.weight) if self.training and self.decodes_late else self.decoder(x)
+        return LazyLogits(x, self.decoder.weight) if self.training and self.chunked_loss else self.decoder(x)
 
 
 class Span(nn.Module):
@@ -353,7 +355,7 @@ def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
     rule = model["initialisation"]
     for name, layer in network.named_modules():
         if isinstance(layer, (nn.Linear, nn.Embedding)):
-            ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "narrow")
+            ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "down_proj")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             nn.init.normal_(layer.weight, std=deviation)
         if isinstance(layer, nn.Linear) and layer.bias is not None:

@@ -69,16 +69,16 @@ class HamiltonianMonteCarlo:
         self.density, self.rule = density, rule
         self.transition = tf.function(self._transition, autograph=False, jit_compile=compiled or None)
 
-    def begin(self, inputs: tf.Tensor, targets: tf.Tensor, adapting: int, chains: int) -> ChainState:
+    def first_state(self, inputs: tf.Tensor, targets: tf.Tensor, adapting: int, chains: int) -> ChainState:
         """Return all chains after their first transition."""
         observed = self.density.observe(inputs, targets)
         position = tf.tile(self.density.start()[None], [chains, 1])
         standing = ChainPosition(position, *self.density(position, observed))
         step_size = tf.fill([chains, 1], tf.cast(self.rule.step_size, position.dtype))
         zeros = tf.zeros_like(standing.log_density)
-        return self.follow(ChainState(observed, standing, step_size, zeros, zeros > 0, 0, adapting, 1))
+        return self.next_state(ChainState(observed, standing, step_size, zeros, zeros > 0, 0, adapting, 1))
 
-    def follow(self, chains: ChainState) -> ChainState:
+    def next_state(self, chains: ChainState) -> ChainState:
         """Return all chains after one transition."""
         chance, number, standing = self.density.chance, chains.transitions, chains.current
         momentum = tf.cast(chance.normal(f"momentum {number}", standing.position.shape), standing.position.dtype)

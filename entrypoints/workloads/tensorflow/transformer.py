@@ -113,9 +113,9 @@ class Block(tf.Module):
         self.before = model["normalisation"]["place"] == "before"
         self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
-        self.widen = linear(model["width"], model["feed_forward"])
+        self.up_proj = linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]
-        self.narrow = linear(model["feed_forward"], model["width"])
+        self.down_proj = linear(model["feed_forward"], model["width"])
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = Dropout(model["dropout"])
 
@@ -134,7 +134,7 @@ class Block(tf.Module):
 
     def feed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         """(N, T, width) -> the same shape, through (N, T, feed_forward)."""
-        return self.narrow(self.activation(self.widen(x, training)), training)
+        return self.down_proj(self.activation(self.up_proj(x, training)), training)
 
 
 class InputEmbedding(tf.Module):
@@ -204,13 +204,13 @@ class Transformer(tf.Module):
             attended = tf.linalg.band_part(tf.ones([length, length], tf.bool), -1, 0)
         return tf.where(attended, 0.0, -math.inf)
 
-    def begin(self, tokens: tf.Tensor) -> GenerationState:
+    def prefill(self, tokens: tf.Tensor) -> GenerationState:
         """Return the state after a text (N, T) and its likeliest next token."""
         attention = next(iter(self.blocks)).attention
         empty = tf.zeros([tf.shape(tokens)[0], attention.heads, 0, attention.size], attention.project.dtype)
         return self.append(tokens, self.mask(tokens), [KVCache(empty, empty) for _ in self.blocks])
 
-    def follow(self, text: GenerationState) -> GenerationState:
+    def decode_step(self, text: GenerationState) -> GenerationState:
         """Return the state after the likeliest next token."""
         return self.append(text.token, None, [KVCache(*kept) for kept in text.kept])
 
@@ -285,7 +285,7 @@ def initialise(network: tf.Module, model: Mapping[str, Any]) -> None:
     rule = model["initialisation"]
     for name, weight in variables(network):
         if weight.shape.rank == 2:
-            ends_branch = rule["residual_scaled"] and name.split(".")[-2] in ("project", "narrow")
+            ends_branch = rule["residual_scaled"] and name.split(".")[-2] in ("project", "down_proj")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             weight.assign(tf.random.normal(weight.shape, stddev=deviation))
 

@@ -57,7 +57,7 @@ def test_chains_go_on_as_on_the_cpu():
     for session in (ours, theirs):
         state = session.begin(batch, 3, chains=2)
         for _ in range(3):
-            state = session.iterate(state)
+            state = session.next_state(state)
         drawn.append(session.chain_sample(state))
     np.testing.assert_allclose(drawn[0].position, drawn[1].position, rtol=1e-5)
 

@@ -189,7 +189,7 @@ def test_texts_go_on_in_half_precision():
     batch = loader.synthetic_batch(card, 2, seed=3)
     state = ours.begin(batch, 3)
     assert {part.dtype for pair in state.kept for part in pair} == {tf.bfloat16}
-    assert ours.iterate(ours.iterate(state)).token.shape == (2, 1)
+    assert ours.next_state(ours.next_state(state)).token.shape == (2, 1)
 
 
 def small_lstm():

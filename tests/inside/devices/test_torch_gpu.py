@@ -230,10 +230,10 @@ def test_the_peak_of_the_window_is_without_what_was_taken_once(monkeypatch):
     monkeypatch.setattr(RUNTIME, "reset_peak_memory_stats", lambda: peak.update(bytes=1 << 20))
     take(900)
     assert session.usage()[::3] == (900.0, gpu.NO_WINDOW)
-    session.edge_of_window()
+    session.reset_peak_memory()
     take(70)
     assert session.usage()[::3] == (900.0, 70.0), "of a window that was cut short"
-    session.edge_of_window()
+    session.reset_peak_memory()
     take(300)
     assert session.usage()[::3] == (900.0, 70.0)
 

@@ -23,7 +23,7 @@ NORMALISED = ("image_compression", "resnet50")  # each rank's batch normalisatio
 FIRST, FIRST_NORMALISED, EQUAL, PARTED_BY_ROUNDING = 5, 3, 1e-5, 5e-3
 STRATEGIES = ("ddp", "zero1", *(["fsdp"] if torch.__version__ >= "2.9" else []), *(["zero2", "zero3"] * DEEPSPEED))
 SHARDED = ("fsdp", "zero3")
-PARTED = ("pipelined", "tensor")
+MODEL_PARALLEL = ("pipelined", "tensor")
 
 
 def cases():
@@ -58,7 +58,7 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
         pytest.param("tensor", LAMB, 3, marks=pytest.mark.full),
         *(
             pytest.param(strategy, name, STEPS, marks=pytest.mark.full)
-            for strategy in PARTED
+            for strategy in MODEL_PARALLEL
             for name in ("gpt2", "bert_base", LAMB)
         ),
     ],

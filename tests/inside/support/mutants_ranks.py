@@ -136,20 +136,20 @@ def stage_without_updates():
 
 def gradients_of_shares_apart():
     """Each rank goes back through its own heads and features only."""
-    return mock.patch.object(tensor.FromEqual, "backward", staticmethod(lambda _, gradient: gradient))
+    return mock.patch.object(tensor.CopyToGroup, "backward", staticmethod(lambda _, gradient: gradient))
 
 
 def shares_not_added_up():
-    return mock.patch.object(tensor.ToEqual, "forward", staticmethod(lambda _, x: x.clone()))
+    return mock.patch.object(tensor.ReduceFromGroup, "forward", staticmethod(lambda _, x: x.clone()))
 
 
 def bias_of_each_share():
     """Added up once by each rank."""
 
     def forward(self, x):
-        return tensor.ToEqual.apply(torch.nn.functional.linear(x, self.weight, self.bias))
+        return tensor.ReduceFromGroup.apply(torch.nn.functional.linear(x, self.weight, self.bias))
 
-    return mock.patch.object(tensor.InputShare, "forward", forward)
+    return mock.patch.object(tensor.RowParallelLinear, "forward", forward)
 
 
 def packed_by_rows():

@@ -16,7 +16,7 @@ from torch import nn
 from entrypoints.contract import session as contract
 from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.workloads.pytorch import build, lstm, optimizers, transformer
-from entrypoints.workloads.pytorch.layers import Undecoded
+from entrypoints.workloads.pytorch.layers import LazyLogits
 
 
 def of_session(name, change):
@@ -389,8 +389,8 @@ def last_token_not_predicted():
     forward = build.CrossEntropy.forward
 
     def shortened(part, logits, labels):
-        undecoded = isinstance(logits, Undecoded)
-        fewer = logits._replace(hidden=logits.hidden[:, :-1]) if undecoded else logits[:, :-1]
+        lazy = isinstance(logits, LazyLogits)
+        fewer = logits._replace(hidden=logits.hidden[:, :-1]) if lazy else logits[:, :-1]
         return forward(part, fewer, labels[:, :-1])
 
     return mock.patch.object(build.CrossEntropy, "forward", shortened)

@@ -110,10 +110,10 @@ def joined(job):
 
 def data_place(job):
     """Where a rank is among those with other samples."""
-    from entrypoints.contract.choices import PARTED
+    from entrypoints.contract.choices import MODEL_PARALLEL
     from entrypoints.contract.group import ALONE, Place
 
-    return ALONE if job["strategy"] in PARTED else Place(job["rank"], job["world"], job["rank"], job["world"])
+    return ALONE if job["strategy"] in MODEL_PARALLEL else Place(job["rank"], job["world"], job["rank"], job["world"])
 
 
 def probe(job):

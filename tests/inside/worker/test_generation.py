@@ -44,7 +44,7 @@ class Slow:
         self.asked.append((batch.inputs, iterations))
         return SimpleNamespace(token=1)
 
-    def iterate(self, state):
+    def next_state(self, state):
         return SimpleNamespace(token=state.token + 1)
 
     def synchronise(self):

@@ -39,9 +39,9 @@ class Walk:
 
     def begin(self, batch, iterations, chains):
         self.asked.append((batch, iterations, chains))
-        return self.iterate(0)
+        return self.next_state(0)
 
-    def iterate(self, state):
+    def next_state(self, state):
         self.clock += 2.0
         return state + 1
 

@@ -87,15 +87,15 @@ def heads(self, query, key, value, attention_mask, training, original=transforme
 
 
 def feed_forward(self, x, training):
-    wide = self.activation(self.widen(x, training))
-    return self.narrow(tf.concat([wide[..., :100], tf.zeros_like(wide[..., 100:])], -1), training)
+    wide = self.activation(self.up_proj(x, training))
+    return self.down_proj(tf.concat([wide[..., :100], tf.zeros_like(wide[..., 100:])], -1), training)
 
 
 @pytest.mark.parametrize(
     ("where", "name", "mistake", "said"),
     [
         (transformer.SelfAttention, "attend", heads, "75 % of the units of blocks.0.attention.query_key_value.weight"),
-        (transformer.Block, "feed_forward", feed_forward, "78 % of the units of blocks.0.widen.weight"),
+        (transformer.Block, "feed_forward", feed_forward, "78 % of the units of blocks.0.up_proj.weight"),
     ],
 )
 def test_a_head_or_a_unit_that_is_left_out_has_no_gradient(where, name, mistake, said):

@@ -93,8 +93,8 @@ def feed_forward(kept):
     """A feed-forward network of which only the first units are computed."""
 
     def cut(self, x):
-        wide = torch.nn.functional.linear(x, self.widen.weight[:kept], self.widen.bias[:kept])
-        return torch.nn.functional.linear(self.activation(wide), self.narrow.weight[:, :kept], self.narrow.bias)
+        wide = torch.nn.functional.linear(x, self.up_proj.weight[:kept], self.up_proj.bias[:kept])
+        return torch.nn.functional.linear(self.activation(wide), self.down_proj.weight[:, :kept], self.down_proj.bias)
 
     return mock.patch.object(transformer.Block, "feed_forward", cut)
 
@@ -120,7 +120,7 @@ def blocks(kept):
     ("mistakes", "said"),
     [
         ([heads(3)], "75 % of the units of blocks.0.attention.query_key_value.weight"),
-        ([feed_forward(100)], "78 % of the units of blocks.0.widen.weight"),
+        ([feed_forward(100)], "78 % of the units of blocks.0.up_proj.weight"),
         (blocks(1), "0 % of the units of blocks.1.attention.query_key_value.weight"),
     ],
 )

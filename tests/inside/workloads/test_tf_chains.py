@@ -136,10 +136,10 @@ def test_a_gaussian_is_drawn_exactly():
     density = Gaussian()
     density.chance = synthetic.SeededRandom(3)
     sampler = HamiltonianMonteCarlo(density, RULE, compiled=False)
-    chains = sampler.begin(tf.zeros([1, 1]), tf.zeros([1]), 0, 20)
+    chains = sampler.first_state(tf.zeros([1, 1]), tf.zeros([1]), 0, 20)
     positions, accepted = [], 0
     for step in range(450):
-        chains = sampler.follow(chains)
+        chains = sampler.next_state(chains)
         if step >= 50:
             positions.append(chains.current.position.numpy())
             accepted += int(chains.accepted.numpy().sum())

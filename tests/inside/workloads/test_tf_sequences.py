@@ -53,7 +53,7 @@ for card in (cards.Card(**one) for one in given["cards"]):
         state = session.begin(Batch(batch.inputs[:, :given["prompt"]], None), given["new"])
         tokens = [state.token]
         for _ in range(given["new"] - 1):
-            state = session.iterate(state)
+            state = session.next_state(state)
             tokens.append(state.token)
         told[f"{card.name} tokens"] = torch.cat(tokens, 1).numpy()
 np.savez(sys.argv[1], **told)
@@ -124,7 +124,7 @@ def test_texts_go_on_as_in_pytorch_and_as_by_the_whole_network(workload, pytorch
     state = session.begin(Batch(text, None), NEW)
     tokens = [state.token]
     for _ in range(NEW - 1):
-        state = session.iterate(state)
+        state = session.next_state(state)
         tokens.append(state.token)
     assert np.array_equal(tf.concat(tokens, 1).numpy(), pytorch[f"{workload} tokens"])
     assert len(set(pytorch[f"{workload} tokens"].ravel())) > 3
@@ -140,7 +140,7 @@ def test_one_graph_continues_texts_of_any_length():
         text = tf.ones([samples, length], tf.int64)
         state = session.begin(Batch(text, None), 3)
         for made in range(1, 3):
-            state = session.iterate(state)
+            state = session.next_state(state)
             assert state.token.shape == (samples, 1) and state.kept[0][0].shape[2] == length + made
     assert session.next_token.experimental_get_tracing_count() == 1
 
@@ -166,7 +166,7 @@ def test_generation_is_not_compiled():
 def test_weights_begin_as_the_card_says(workload):
     weights = build.weights(build.model(smaller(TEXT[workload]), seed=3))
     residual = 0.02 / (2 if workload == "gpt2" else 1)  # of two blocks 1 / sqrt(4)
-    deviations = {"narrow": residual, "project": residual, "widen": 0.02, "query_key_value": 0.02}
+    deviations = {"down_proj": residual, "project": residual, "up_proj": 0.02, "query_key_value": 0.02}
     for name, weight in weights.items():
         layer, kind = name.split(".")[-2:]
         if layer in deviations and kind == "weight":

@@ -35,7 +35,7 @@ def positions(session, batch, steps, chains=3, adapting=0):
     state, samples = session.begin(batch, adapting, chains), []
     for _ in range(steps):
         samples.append(session.chain_sample(state))
-        state = session.iterate(state)
+        state = session.next_state(state)
     return samples
 
 
@@ -81,9 +81,9 @@ def test_the_posterior_of_a_linear_regression_is_the_exact_one():
     sampler = HamiltonianMonteCarlo(density, dataclasses.replace(RULE, step_size=0.12))
     sampled, accepted = [], 0
     with torch.no_grad():
-        chains = sampler.begin(torch.from_numpy(features), torch.from_numpy(targets), 0, 20)
+        chains = sampler.first_state(torch.from_numpy(features), torch.from_numpy(targets), 0, 20)
         for step in range(500):
-            chains = sampler.follow(chains)
+            chains = sampler.next_state(chains)
             if step >= 50:
                 sampled.append(chains.position.numpy())
                 accepted += int(chains.accepted.sum())
@@ -207,9 +207,9 @@ def drawn(optimised=samplers.several, steps=30, rounds=4):
     network, batch = build.model(CARD, 0).network, loader.synthetic_batch(CARD, 3, seed=1)
     sampler = HamiltonianMonteCarlo(network, dataclasses.replace(RULE, leapfrog_steps=steps), optimised)
     with torch.no_grad():
-        states = [sampler.begin(batch.inputs, batch.targets, 2, 3)]
+        states = [sampler.first_state(batch.inputs, batch.targets, 2, 3)]
         for _ in range(rounds - 1):
-            states.append(sampler.follow(states[-1]))
+            states.append(sampler.next_state(states[-1]))
     return [samplers.chain_sample(state) for state in states]
 
 

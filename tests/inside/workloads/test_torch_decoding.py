@@ -38,10 +38,10 @@ def prompts(card):
 
 
 def generated(source, tokens):
-    state, all_tokens = source.begin(tokens, NEW), []
+    state, all_tokens = source.prefill(tokens, NEW), []
     for _ in range(NEW - 1):
         all_tokens.append(state.token)
-        state = source.follow(state)
+        state = source.decode_step(state)
     return torch.cat([*all_tokens, state.token], 1)
 
 
@@ -129,8 +129,8 @@ def test_a_recorded_program_is_replayed_once_for_each_token():
             assert torch.equal(generated(generation, text), generated(network, text))
     (graph,) = runtime.graphs
     assert graph.replays == 2 * (NEW - 1)
-    assert calls.count("begin_static") == 2
-    assert calls.count("follow_static") == WARM_UP + 1 + graph.replays
+    assert calls.count("prefill_static") == 2
+    assert calls.count("decode_step_static") == WARM_UP + 1 + graph.replays
 
 
 def test_texts_of_another_size_are_recorded_anew():
@@ -155,7 +155,8 @@ def test_compiled_generation_is_one_program_for_all_tokens(workload):
     for compiled in (None, DEFAULT_MODE):
         session, card = made(workload, compiled=compiled)
         source = SimpleNamespace(
-            begin=lambda tokens, new, session=session: session.begin(Batch(tokens, None), new), follow=session.iterate
+            prefill=lambda tokens, new, session=session: session.begin(Batch(tokens, None), new),
+            decode_step=session.next_state,
         )
         texts += [generated(source, prompts(card)) for _ in range(2)]
     assert all(torch.equal(text, texts[0]) for text in texts)
@@ -177,7 +178,7 @@ def test_packed_weights_change_no_text(precision):
         expected = generated(plain.model.network.eval(), tokens)
     new = [state.token]
     for _ in range(NEW - 1):
-        state = session.iterate(state)
+        state = session.next_state(state)
         new.append(state.token)
     assert torch.equal(torch.cat(new, 1), expected)
 
@@ -257,9 +258,9 @@ def test_a_step_loses_the_same_whether_logits_are_made_at_once_or_not(workload):
     for late in (True, False):
         session, card = made(workload)
         for layer in session.model.modules():
-            if hasattr(layer, "decodes_late"):
-                assert layer.decodes_late
-                layer.decodes_late = late
+            if hasattr(layer, "chunked_loss"):
+                assert layer.chunked_loss
+                layer.chunked_loss = late
         losses.append(losses_of(session, loader.formula_batch(card, 3), 4))
     assert losses[0] == pytest.approx(losses[1], rel=1e-6) and losses[0][-1] < losses[0][0]
 
@@ -298,7 +299,7 @@ def test_the_memory_of_the_card_is_what_is_reckoned(workload):
 def test_what_is_reckoned_is_what_autograd_keeps(workload):
     problem = CARDS[workload].problem
     model = {**problem["model"], "layers": 2, "vocabulary": 97, "dropout": 0.0}
-    objective = build.decoding_late(build.Objective(transformer.network(model), problem["loss"])).train()
+    objective = build.with_chunked_loss(build.Objective(transformer.network(model), problem["loss"])).train()
 
     def kept(samples):
         storages = {}

@@ -33,7 +33,7 @@ def grouped(parameters, own):
 @pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("together", [1, 300, 1 << 20])
 def test_lamb_is_the_rule_tensor_by_tensor(monkeypatch, corrected, together):
-    monkeypatch.setattr(optimizers, "TOGETHER", {"cpu": together})
+    monkeypatch.setattr(optimizers, "BUNDLE_LIMITS", {"cpu": together})
     own, chance = rule(bias_correction=corrected), torch.Generator().manual_seed(1)
     start = [torch.randn(shape, generator=chance) for shape in SHAPES]
     start[1].zero_()  # what is zero moves too

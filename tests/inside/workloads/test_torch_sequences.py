@@ -134,9 +134,9 @@ def test_operations_of_a_generated_text_are_those_that_are_counted(workload, mon
     network = build.model(card, seed=3).network.eval()
     prompt, new = 7, 6
     with torch.no_grad(), counter.FlopCounterMode(display=False) as counted:
-        text = network.begin(torch.zeros(2, prompt, dtype=torch.int64), new)
+        text = network.prefill(torch.zeros(2, prompt, dtype=torch.int64), new)
         for _ in range(new - 1):
-            text = network.follow(text)
+            text = network.decode_step(text)
     assert counted.get_total_flops() == 2 * generation_operations(card.problem["model"], prompt, new)
     assert TEXT[workload].flops_per_unit("inference") == generation_operations(
         TEXT[workload].problem["model"], **TEXT[workload].problem["generation"]
@@ -220,7 +220,7 @@ def test_what_is_kept_of_a_text_changes_nothing(workload, fused, monkeypatch):
     state, made = session.begin(Batch(text, None), 6), []
     for _ in range(5):
         made.append(state.token)
-        state = session.iterate(state)
+        state = session.next_state(state)
     made.append(state.token)
     network = session.model.network.eval()
     with torch.no_grad():

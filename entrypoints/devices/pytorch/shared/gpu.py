@@ -145,7 +145,7 @@ class GpuSession(TorchSession):
         allocated, reserved = (max(each) / MIB for each in zip(*peaks))
         return Usage(allocated, reserved, UNCOUNTED, peaks[1][0] / MIB if len(peaks) > 1 else NO_WINDOW)
 
-    def edge_of_window(self) -> None:
+    def reset_peak_memory(self) -> None:
         """Count peaks from here on, and tune nothing more."""
         rocm.stop_tuning()
         self.peaks.append(self.current_peak())

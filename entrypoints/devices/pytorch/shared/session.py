@@ -42,7 +42,7 @@ from entrypoints.devices.pytorch.shared.transfer import normalised
 from entrypoints.devices.pytorch.shared.updates import overflowed, updates_fused
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.selection import strategy_of
-from entrypoints.workloads.pytorch.build import Objective, decoding_late
+from entrypoints.workloads.pytorch.build import Objective, with_chunked_loss
 from entrypoints.workloads.pytorch.samplers import Leapfrog, Leaps, chain_sample, sampler, several
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -77,8 +77,8 @@ class TorchSession:
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         self.model = model
         self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule), bool(compiled))
-        if self.strategy.decodes_late:
-            decoding_late(model)
+        if self.strategy.chunked_loss:
+            with_chunked_loss(model)
         self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
         if group and self.strategy.engine:
             self.note(f"{group.strategy} by {self.strategy.engine}")
@@ -256,17 +256,17 @@ class TorchSession:
         batch = self.to_device(batch)
         if self.sampler:
             with self.without_gradients():
-                return self.sampler.begin(batch.inputs, batch.targets, iterations, chains)
+                return self.sampler.first_state(batch.inputs, batch.targets, iterations, chains)
         with self.without_gradients():
-            return self.generation().begin(batch.inputs, iterations)
+            return self.generation().prefill(batch.inputs, iterations)
 
-    def iterate(self, state: Any) -> Any:
+    def next_state(self, state: Any) -> Any:
         """Return the next state, from the sampler or from the network in evaluation mode."""
         with self.without_gradients():
-            return (self.sampler or self.generation()).follow(state)
+            return self.sampler.next_state(state) if self.sampler else self.generation().decode_step(state)
 
     def generation(self) -> Any:
-        """Return what begins and follows texts: the network, or programs of one shape if it is compiled."""
+        """Return what generates texts: the network, or programs of one shape if it is compiled."""
         network = self.inference_model().network
         if not self.compiled:
             return network
@@ -276,7 +276,7 @@ class TorchSession:
         """Return compiled programs that generate texts."""
         return StaticGeneration(network, self.maybe_compiled)
 
-    def continued(self, batch: Batch, tokens: Sequence[torch.Tensor]) -> tuple[Batch, np.ndarray]:
+    def append_tokens(self, batch: Batch, tokens: Sequence[torch.Tensor]) -> tuple[Batch, np.ndarray]:
         """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
         new = torch.cat(list(tokens), 1)
         texts = torch.cat([self.tensor_to_device(batch.inputs), new], 1)

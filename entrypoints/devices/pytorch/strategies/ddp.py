@@ -8,7 +8,7 @@ from typing import Any, ContextManager
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from entrypoints.devices.pytorch.strategies.strategy import Strategy, drop_others
+from entrypoints.devices.pytorch.strategies.strategy import Strategy, seed_dropout_by_rank
 from entrypoints.workloads.pytorch.build import Objective
 
 # Devices of which a process has one. Gaudi: strategies/ddp.py in https://github.com/Lightning-AI/lightning-Habana.
@@ -23,7 +23,7 @@ class DataParallel(Strategy):
 
     def wrap(self, model: Objective, hardware: torch.device) -> Any:
         """Return the model with hooks that average its gradients. Batch normalisation stays that of each rank."""
-        drop_others()
+        seed_dropout_by_rank()
         devices = None if hardware.type in WITHOUT_NUMBERS else [hardware.index]
         on_hardware = super().wrap(model, hardware)
         self.wrapped = DistributedDataParallel(on_hardware, device_ids=devices, gradient_as_bucket_view=True)

@@ -18,8 +18,8 @@ from entrypoints.contract.session import OptimizerRule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.observation import used_fraction
 from entrypoints.devices.pytorch.strategies import shards
-from entrypoints.devices.pytorch.strategies.strategy import Strategy, drop_others
-from entrypoints.workloads.pytorch.build import Objective, recurring, units
+from entrypoints.devices.pytorch.strategies.strategy import Strategy, seed_dropout_by_rank
+from entrypoints.workloads.pytorch.build import Objective, find_blocks, units
 from entrypoints.workloads.pytorch.optimizers import Lamb
 
 WRAPPED = "_fsdp_wrapped_module."  # in the name of what FullyShardedDataParallel has replaced
@@ -48,7 +48,7 @@ def sharded(dtype: torch.dtype | None, offload: bool = False) -> Strategy:
 class Sharded(Strategy):
     """What both ways share. Gradients are reduced after each micro-batch, so that no rank has all of them."""
 
-    evaluating = torch.no_grad  # tensors of inference mode cannot take part in training, and gathered ones remain
+    evaluating = torch.no_grad  # FSDP would keep inference-mode tensors, which autograd rejects
     wrapped: Any = None
     hardware: torch.device
 
@@ -90,12 +90,12 @@ class FullyShard(Sharded):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 
-        drop_others()
+        seed_dropout_by_rank()
         self.hardware = hardware
         place = CPUOffloadPolicy(pin_memory=hardware.type != "cpu") if self.offload else OffloadPolicy()
         policy = MixedPrecisionPolicy(param_dtype=self.gathered_dtype(model), reduce_dtype=torch.float32)
         mesh = init_device_mesh(hardware.type, (dist.get_world_size(),))
-        for part in (*recurring(model.network), model):
+        for part in (*find_blocks(model.network), model):
             whole = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True, offload_policy=place)
             # gloo's mean is a sum in torch 2.8: https://github.com/pytorch/pytorch/issues/162338
             if hardware.type == "cpu" and hasattr(whole, "set_force_sum_reduction_for_comms"):
@@ -138,9 +138,9 @@ class FlatShards(Sharded):
         from torch.distributed import fsdp
         from torch.distributed.fsdp.wrap import lambda_auto_wrap_policy
 
-        drop_others()
+        seed_dropout_by_rank()
         self.hardware = hardware
-        parts = {id(part) for part in recurring(model.network)}
+        parts = {id(part) for part in find_blocks(model.network)}
         dtype = self.gathered_dtype(model)
         self.wrapped = fsdp.FullyShardedDataParallel(
             model,

@@ -22,8 +22,8 @@ from entrypoints.devices.pytorch.strategies import transport
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import hlml
 
-TO_MEET = timedelta(seconds=120)  # ranks of a node start together
-TO_REDUCE = timedelta(minutes=10)  # for a step, in which a rank may compile
+RENDEZVOUS_TIMEOUT = timedelta(seconds=120)  # ranks of a node start together
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # for a step, in which a rank may compile
 # What selects the devices that a process sees; before torch 2.4 a GPU has no identifier there.
 SELECTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", hlml.MODULE)
 BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "ipu": "gloo"}  # IPUs have links of their own
@@ -36,7 +36,7 @@ class Group:
         self, place: Place, strategy: str | None, offload: bool, hardware: torch.device, store: dist.TCPStore
     ) -> None:
         self.place, self.strategy, self.offload, self.hardware, self.store = place, strategy, offload, hardware, store
-        self.talks = 0  # over the store, for what is no tensor
+        self.exchanges = 0  # of values that are no tensors, over the store
 
     def connected(self) -> Connected:
         """Return how they are connected, after all of them have tried it."""
@@ -56,11 +56,11 @@ class Group:
 
     def _gathered(self, values: Sequence[Any], ranks: Sequence[int]) -> list[list[Any]]:
         """Return the values, numbers or texts, of some ranks."""
-        self.talks += 1
-        names = [f"talk {self.talks} of {rank}" for rank in ranks]
+        self.exchanges += 1
+        names = [f"exchange {self.exchanges} of {rank}" for rank in ranks]
         if self.place.rank in ranks:
             self.store.set(names[self.place.rank], json.dumps(list(values)))
-        self.store.wait(names, TO_REDUCE)
+        self.store.wait(names, COLLECTIVE_TIMEOUT)
         return [json.loads(self.store.get(name)) for name in names]
 
     def meet(self) -> None:
@@ -111,7 +111,7 @@ def join(place: Place, device: str, strategy: str | None, offload: bool, send: C
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
     group = Group(place, strategy, offload, hardware_of(device), store)
     group.require_own_devices()
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=TO_REDUCE)
+    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=COLLECTIVE_TIMEOUT)
     return group
 
 
@@ -178,7 +178,7 @@ def _named(hardware: torch.device) -> str:
 
 
 def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPStore:
-    store = dist.TCPStore(place.address, 0, place.world, True, TO_MEET, wait_for_workers=False)
+    store = dist.TCPStore(place.address, 0, place.world, True, RENDEZVOUS_TIMEOUT, wait_for_workers=False)
     send(Rendezvous(place.address, store.port))
     return store
 
@@ -188,4 +188,4 @@ def _store_of_the_first(place: Place) -> dist.TCPStore:
     if not line:
         raise RunError("crashed", "the first rank is gone")
     host, port = json.loads(line)
-    return dist.TCPStore(host, port, place.world, False, TO_MEET, wait_for_workers=False)
+    return dist.TCPStore(host, port, place.world, False, RENDEZVOUS_TIMEOUT, wait_for_workers=False)

@@ -14,7 +14,7 @@ from torch import nn
 
 from entrypoints.contract.session import BatchPartition
 from entrypoints.contract.statuses import RunError
-from entrypoints.workloads.pytorch.build import Objective, recurring, stage_boundaries, tied_head
+from entrypoints.workloads.pytorch.build import Objective, find_blocks, stage_boundaries, tied_head
 
 HEAD = "head"  # the stage that comes back to the first IPU
 
@@ -101,7 +101,7 @@ def strategy(model: Objective, partition: BatchPartition) -> Any:
 
 def keep_outputs(model: Objective) -> None:
     """Keep the outputs of blocks for backward, where everything else is computed again."""
-    for block in recurring(model.network):
+    for block in find_blocks(model.network):
         block.register_forward_hook(_kept)
 
 

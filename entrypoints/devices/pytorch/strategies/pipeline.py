@@ -20,13 +20,13 @@ from entrypoints.contract.session import Batch
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.tensors import as_tuple
 from entrypoints.devices.pytorch.strategies import shards
-from entrypoints.devices.pytorch.strategies.strategy import MicroBatches, Strategy, drop_others
+from entrypoints.devices.pytorch.strategies.strategy import MicroBatches, Strategy, seed_dropout_by_rank
 from entrypoints.workloads.pytorch.build import Objective, Tensors, stage_boundaries
 
 FIRST = 0  # the stage with the embedding
 
 
-class Elsewhere(nn.Module):
+class Passthrough(nn.Module):
     """A block or head that another stage has: what comes in goes out."""
 
     def forward(self, x: torch.Tensor, *_: Any) -> torch.Tensor:
@@ -34,7 +34,7 @@ class Elsewhere(nn.Module):
         return x
 
 
-class Entrance(nn.Module):
+class ReceivedActivations(nn.Module):
     """In place of the embedding: what the stage before has sent. A tied head keeps the table of tokens."""
 
     def __init__(self, tokens: nn.Embedding | None) -> None:
@@ -47,7 +47,7 @@ class Entrance(nn.Module):
         return self.hidden
 
 
-class Whole(NamedTuple):
+class WeightInfo(NamedTuple):
     """A weight of the whole model, and the stage that counts as its owner."""
 
     name: str
@@ -59,14 +59,14 @@ class Pipeline(Strategy):
     """Stages of a transformer, cut between its blocks."""
 
     engine = "one forward, one backward"
-    evaluating = torch.no_grad  # tensors of inference mode cannot be received into
+    evaluating = torch.no_grad  # a receive cannot write into an inference-mode tensor
 
     def wrap(self, model: Objective, hardware: torch.device) -> Any:
         """Drop the other stages, and return what computes this one: a loss for the last, and else what it sends on.
 
         Raises RunError (`unsupported`) for a network without blocks.
         """
-        drop_others()
+        seed_dropout_by_rank()
         self.stage, self.stages, self.hardware = dist.get_rank(), dist.get_world_size(), hardware
         self.last = self.stage == self.stages - 1
         self.layout = layout(model.network, self.stages)
@@ -195,7 +195,7 @@ class Pipeline(Strategy):
         return whole, None if targets is None else self.model.loss_of(whole, targets)
 
 
-def layout(network: nn.Module, stages: int) -> list[Whole]:
+def layout(network: nn.Module, stages: int) -> list[WeightInfo]:
     """Return the weights of a network by the stage that owns each.
 
     Raises RunError (`unsupported`) for a network without blocks between an embedding and a head.
@@ -208,7 +208,7 @@ def layout(network: nn.Module, stages: int) -> list[Whole]:
         part, number, *_ = name.split(".")
         return {"embedding": FIRST, "head": stages - 1}.get(part, owners.get(f"{part}.{number}", FIRST))
 
-    return [Whole(name, weight.shape, owner(name)) for name, weight in network.named_parameters()]
+    return [WeightInfo(name, weight.shape, owner(name)) for name, weight in network.named_parameters()]
 
 
 def blocks_of(network: nn.Module, stage: int, stages: int) -> range:
@@ -229,8 +229,8 @@ def cut(network: nn.Module, stage: int, stages: int) -> None:
     tokens = network.embedding.tokens if stage == stages - 1 and is_tied(network) else None
     for number in range(len(network.blocks)):
         if number not in kept:
-            network.blocks[number] = Elsewhere()
+            network.blocks[number] = Passthrough()
     if stage != FIRST:
-        network.embedding = Entrance(tokens)
+        network.embedding = ReceivedActivations(tokens)
     if stage != stages - 1:
-        network.head = Elsewhere()
+        network.head = Passthrough()

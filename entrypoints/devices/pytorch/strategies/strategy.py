@@ -36,7 +36,7 @@ class Strategy:
     """
 
     engine: str | None = None
-    decodes_late = True  # whether a loss may use the head's weight outside of the head
+    chunked_loss = True  # whether a loss may use the head's weight outside of the head
     evaluating: Any = torch.inference_mode  # the context of a forward pass without gradients
 
     def __init__(self, dtype: torch.dtype | None = None) -> None:
@@ -89,6 +89,6 @@ class Strategy:
         """Release what the strategy keeps."""
 
 
-def drop_others() -> None:
-    """Let each rank drop other values of other samples."""
+def seed_dropout_by_rank() -> None:
+    """Seed dropout differently on each rank."""
     torch.manual_seed(torch.initial_seed() + dist.get_rank())

@@ -50,7 +50,7 @@ class Division(NamedTuple):
         return tensor.reshape(*tensor.shape[: self.axis], *sizes, *tensor.shape[self.axis + 1 :])
 
 
-class FromEqual(torch.autograd.Function):
+class CopyToGroup(torch.autograd.Function):
     """What is equal on all ranks, as the input of shares: its gradients are added up."""
 
     @staticmethod
@@ -64,7 +64,7 @@ class FromEqual(torch.autograd.Function):
         return summed(gradient)
 
 
-class ToEqual(torch.autograd.Function):
+class ReduceFromGroup(torch.autograd.Function):
     """The outputs of shares, added up: the gradient is that of each."""
 
     @staticmethod
@@ -85,7 +85,7 @@ def summed(tensor: torch.Tensor) -> torch.Tensor:
     return total.to(tensor.dtype)
 
 
-class OutputShare(nn.Module):
+class ColumnParallelLinear(nn.Module):
     """A linear layer with a share of the outputs."""
 
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor) -> None:
@@ -94,15 +94,15 @@ class OutputShare(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., inputs) -> (..., share of the outputs)."""
-        return functional.linear(FromEqual.apply(x), self.weight, self.bias)
+        return functional.linear(CopyToGroup.apply(x), self.weight, self.bias)
 
 
-class InputShare(OutputShare):
+class RowParallelLinear(ColumnParallelLinear):
     """A linear layer with a share of the inputs, and the whole bias."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., share of the inputs) -> (..., outputs)."""
-        whole: torch.Tensor = ToEqual.apply(functional.linear(x, self.weight))
+        whole: torch.Tensor = ReduceFromGroup.apply(functional.linear(x, self.weight))
         return whole + self.bias.to(whole.dtype)
 
 
@@ -189,8 +189,8 @@ def divide(block: Any, rank: int, ranks: int, hardware: torch.device) -> Mapping
     by_layer = {
         "attention.query_key_value": Division(OUTPUTS, groups=3, piece=heads),
         "attention.project": Division(INPUTS, piece=heads),
-        "widen": Division(OUTPUTS),
-        "narrow": Division(INPUTS),
+        "up_proj": Division(OUTPUTS),
+        "down_proj": Division(INPUTS),
     }
     for name, division in by_layer.items():
         layer, (owner, _, last) = block.get_submodule(name), name.rpartition(".")
@@ -199,7 +199,7 @@ def divide(block: Any, rank: int, ranks: int, hardware: torch.device) -> Mapping
         if division.axis == OUTPUTS:
             divided[f"{name}.bias"] = division
             bias = division.share(bias, rank, ranks).clone()
-        share = OutputShare(weight, bias) if division.axis == OUTPUTS else InputShare(weight, bias)
+        share = ColumnParallelLinear(weight, bias) if division.axis == OUTPUTS else RowParallelLinear(weight, bias)
         setattr(block.get_submodule(owner), last, share)
     attention.heads = len(attention.query_key_value.bias) // (3 * heads)
     attention.attend = functools.partial(attend, attention, rank, hardware)

@@ -20,7 +20,7 @@ from entrypoints.contract.session import OptimizerRule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.observation import used_fraction
 from entrypoints.devices.pytorch.strategies.ddp import DataParallel
-from entrypoints.devices.pytorch.strategies.strategy import Strategy, drop_others
+from entrypoints.devices.pytorch.strategies.strategy import Strategy, seed_dropout_by_rank
 from entrypoints.workloads.pytorch.build import Objective, units
 from entrypoints.workloads.pytorch.optimizers import RULES, parameter_groups
 
@@ -76,7 +76,7 @@ class SharedOptimizer(DataParallel):
 class DeepSpeed(Strategy):
     """A stage by DeepSpeed's engine, which does forward, backward and update itself."""
 
-    decodes_late = False  # weights are gathered for the layer that has them
+    chunked_loss = False  # weights are gathered for the layer that has them
     evaluating = torch.no_grad  # gathered weights would remain tensors of inference mode
 
     def __init__(self, name: str, dtype: torch.dtype | None, offload: bool = False) -> None:
@@ -94,7 +94,7 @@ class DeepSpeed(Strategy):
             raise RunError(
                 "unsupported", f"--precision fp16 with --strategy {self.name}: take bf16, or --strategy fsdp"
             )
-        drop_others()
+        seed_dropout_by_rank()
         self.library = library(hardware)
         self.engine = f"DeepSpeed {self.library.__version__}"
         self.model = model.to(hardware)

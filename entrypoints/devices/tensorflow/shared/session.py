@@ -105,7 +105,7 @@ class TensorFlowSession(SynchronousSession):
         if self.compiled:
             self._loss_and_gradients = self._graph(self._loss_and_gradients)  # type: ignore[method-assign]
             self._update = self._graph(self._update)  # type: ignore[method-assign]
-        group.drop_others()
+        group.seed_dropout_by_rank()
         self.facts = self.facts._replace(execution=f"{self.facts.execution}; {group.strategy} by {group.engine}")
 
     def to_device(self, batch: Batch) -> Batch:
@@ -165,23 +165,23 @@ class TensorFlowSession(SynchronousSession):
         """
         batch = self.to_device(batch)
         if self.sampler:
-            return self.wait_for(self.sampler.begin(batch.inputs, batch.targets, iterations, chains))
+            return self.wait_for(self.sampler.first_state(batch.inputs, batch.targets, iterations, chains))
         if self.compiled:
             raise RunError("unsupported", "--compile: generation is not compiled, its shapes change with every token")
         self.prepare_inference()
         network = self.inference_model.network
-        self.first_token = self.first_token or tf.function(network.begin, autograph=False)
+        self.first_token = self.first_token or tf.function(network.prefill, autograph=False)
         state = self.wait_for(self.first_token(batch.inputs))
         if self.next_token is None:  # one graph for states of any length
             any_size = tf.nest.map_structure(lambda part: tf.TensorSpec([None] * part.shape.rank, part.dtype), state)
-            self.next_token = tf.function(network.follow, [any_size], autograph=False)
+            self.next_token = tf.function(network.decode_step, [any_size], autograph=False)
         return state
 
-    def iterate(self, state: Any) -> Any:
+    def next_state(self, state: Any) -> Any:
         """Return the next state, from the sampler or from the network."""
-        return self.wait_for(self.sampler.follow(state) if self.sampler else self.next_token(state))
+        return self.wait_for(self.sampler.next_state(state) if self.sampler else self.next_token(state))
 
-    def continued(self, batch: Batch, tokens: Sequence[tf.Tensor]) -> tuple[Batch, np.ndarray]:
+    def append_tokens(self, batch: Batch, tokens: Sequence[tf.Tensor]) -> tuple[Batch, np.ndarray]:
         """Return texts with new tokens, each (N, 1), at their end, and these tokens as an array (N, K)."""
         new = tf.concat(list(tokens), 1)
         texts = tf.concat([self.to_device(batch).inputs, tf.cast(new, batch.inputs.dtype)], 1)

@@ -66,7 +66,7 @@ class Group:
         # In a graph a tensor has no device, which collectives want; a copy in a replica has it.
         return self.workers.run(lambda: collective([tf.identity(tensor) for tensor in tensors]))
 
-    def drop_others(self) -> None:
+    def seed_dropout_by_rank(self) -> None:
         """Let each rank drop other values of other samples, by a seed that follows from the run's."""
         number = int(tf.random.uniform([], maxval=1 << 30, dtype=tf.int32))
         tf.random.set_seed(number + self.place.rank)

@@ -25,16 +25,16 @@ class StaticGeneration:
 
     def __init__(self, network: Transformer, compiled: Callable[[Any], Any]) -> None:
         self.network = network
-        self.prefill: Any = compiled(network.begin_static)
-        self.step: Step = compiled(network.follow_static)
+        self.compiled_prefill: Any = compiled(network.prefill_static)
+        self.compiled_step: Step = compiled(network.decode_step_static)
 
-    def begin(self, tokens: torch.Tensor, new: int) -> StaticState:
+    def prefill(self, tokens: torch.Tensor, new: int) -> StaticState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
-        return StaticState(*self.prefill(tokens, new))
+        return StaticState(*self.compiled_prefill(tokens, new))
 
-    def follow(self, text: StaticState) -> StaticState:
+    def decode_step(self, text: StaticState) -> StaticState:
         """Return the state after the likeliest next token. The given one is no longer valid."""
-        token, position = self.step(*text)
+        token, position = self.compiled_step(*text)
         return StaticState(token, position, text.kept)
 
 
@@ -50,9 +50,9 @@ class ReplayedGeneration(StaticGeneration):
         self.own: Any = None  # the state that the graph reads and writes
         self.graph: Any = None
 
-    def begin(self, tokens: torch.Tensor, new: int) -> StaticState:
+    def prefill(self, tokens: torch.Tensor, new: int) -> StaticState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
-        first = super().begin(tokens, new)
+        first = super().prefill(tokens, new)
         if self.own is None or self.own.kept[0].shape != first.kept[0].shape:
             self.own = StaticState(first.token.clone(), first.position.clone(), first.kept)
             self.graph = self.recorded(self.own, first)
@@ -63,7 +63,7 @@ class ReplayedGeneration(StaticGeneration):
         own: StaticState = self.own
         return own._replace(token=first.token)
 
-    def follow(self, text: StaticState) -> StaticState:
+    def decode_step(self, text: StaticState) -> StaticState:
         """Return the state after the likeliest next token, by one replay and a copy of its token."""
         self.graph.replay()
         return text._replace(token=self.own.token.clone())
@@ -86,6 +86,6 @@ class ReplayedGeneration(StaticGeneration):
 
     def advance(self, own: StaticState) -> None:
         """Write the next token and its position in place of the newest ones."""
-        token, position = self.step(*own)
+        token, position = self.compiled_step(*own)
         own.token.copy_(token)
         own.position.copy_(position)

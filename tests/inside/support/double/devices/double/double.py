@@ -139,9 +139,9 @@ class Double:
         return Answer(output, *(later - earlier for earlier, later in zip(marks, marks[1:])))
 
     def begin(self, batch, iterations, chains=1):
-        return self.iterate(Text(batch.samples) if "generation" in self.card.problem else chains)
+        return self.next_state(Text(batch.samples) if "generation" in self.card.problem else chains)
 
-    def iterate(self, state):
+    def next_state(self, state):
         self.steps += 1
         time.sleep(STEP_SECONDS)
         if self.steps == FAULTY_STEP:
@@ -150,7 +150,7 @@ class Double:
             too_large()
         return state
 
-    def continued(self, batch, tokens):
+    def append_tokens(self, batch, tokens):
         """Texts after which the token 1 is likelier than 0, if that is the fault."""
         batch.inputs.logits = [[[0.0, 1.0 if FAULT == "generation" else -1.0]] * (len(tokens) + 1)]
         return batch, [[token for ((token,),) in tokens]]
@@ -176,7 +176,7 @@ class Double:
         dropout = 0.0 if FAULT == "dropout" else self.card.problem["model"].get("dropout", 0.0)
         return FirstStep(self.samples - (FAULT == "samples"), {"first.dropout": dropout})
 
-    def edge_of_window(self):
+    def reset_peak_memory(self):
         self.edges = (*self.edges, self.steps)
 
     def usage(self):
