@@ -326,7 +326,10 @@ def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Obje
 
 
 def load_probe_weights(model: Objective, remembering: bool = False) -> None:
-    """Set weights and buffers to the values that `data.generated.formula` makes of their names."""
+    """Set weights and buffers to the values that `data.generated.formula` makes of their names.
+
+    So a weight that is renamed needs new references, and results by the old ones are no longer comparable.
+    """
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
     persistent = model.network.state_dict().keys()  # other buffers are constants
     with torch.no_grad():

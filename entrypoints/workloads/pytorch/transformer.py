@@ -164,9 +164,9 @@ class Block(nn.Module):
         self.before = model["normalisation"]["place"] == "before"
         self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
-        self.up_proj = nn.Linear(model["width"], model["feed_forward"])
+        self.widen = nn.Linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]()
-        self.down_proj = nn.Linear(model["feed_forward"], model["width"])
+        self.narrow = nn.Linear(model["feed_forward"], model["width"])
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = nn.Dropout(model["dropout"])
 
@@ -186,7 +186,7 @@ class Block(nn.Module):
 
     def feed_forward(self, x: torch.Tensor) -> torch.Tensor:
         """(N, T, width) -> the same shape, through (N, T, feed_forward)."""
-        return self.down_proj(self.activation(self.up_proj(x)))
+        return self.narrow(self.activation(self.widen(x)))
 
 
 class InputEmbedding(nn.Module):
@@ -355,7 +355,7 @@ def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
     rule = model["initialisation"]
     for name, layer in network.named_modules():
         if isinstance(layer, (nn.Linear, nn.Embedding)):
-            ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "down_proj")
+            ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "narrow")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             nn.init.normal_(layer.weight, std=deviation)
         if isinstance(layer, nn.Linear) and layer.bias is not None:

@@ -113,9 +113,9 @@ class Block(tf.Module):
         self.before = model["normalisation"]["place"] == "before"
         self.attention = SelfAttention(model)
         self.attention_normalisation = normalisation(model)
-        self.up_proj = linear(model["width"], model["feed_forward"])
+        self.widen = linear(model["width"], model["feed_forward"])
         self.activation = ACTIVATIONS[model["activation"]]
-        self.down_proj = linear(model["feed_forward"], model["width"])
+        self.narrow = linear(model["feed_forward"], model["width"])
         self.feed_forward_normalisation = normalisation(model)
         self.dropout = Dropout(model["dropout"])
 
@@ -134,7 +134,7 @@ class Block(tf.Module):
 
     def feed_forward(self, x: tf.Tensor, training: bool) -> tf.Tensor:
         """(N, T, width) -> the same shape, through (N, T, feed_forward)."""
-        return self.down_proj(self.activation(self.up_proj(x, training)), training)
+        return self.narrow(self.activation(self.widen(x, training)), training)
 
 
 class InputEmbedding(tf.Module):
@@ -285,7 +285,7 @@ def initialise(network: tf.Module, model: Mapping[str, Any]) -> None:
     rule = model["initialisation"]
     for name, weight in variables(network):
         if weight.shape.rank == 2:
-            ends_branch = rule["residual_scaled"] and name.split(".")[-2] in ("project", "down_proj")
+            ends_branch = rule["residual_scaled"] and name.split(".")[-2] in ("project", "narrow")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             weight.assign(tf.random.normal(weight.shape, stddev=deviation))
 

@@ -334,7 +334,7 @@ def test_a_rank_takes_its_own_gpu_of_the_node(monkeypatch, visible, local_rank, 
 def test_ranks_that_were_given_one_gpu_say_so(monkeypatch, alike):
     monkeypatch.setattr(group, "_named", lambda _: "GPU-1 of here")
     store = torch.distributed.HashStore()
-    store.set("talk 1 of 1", json.dumps(["GPU-1 of here" if alike else "GPU-2 of here"]))  # of the other rank
+    store.set("exchange 1 of 1", json.dumps(["GPU-1 of here" if alike else "GPU-2 of here"]))  # of the other rank
     joined = group.Group(Place(0, 2, 0, 2), "ddp", False, torch.device("xpu", 0), store)
     if not alike:
         joined.require_own_devices()

@@ -12,14 +12,14 @@ BLOCKS = {
         "attention.query_key_value": "attn.c_attn",
         "attention.project": "attn.c_proj",
         "feed_forward_normalisation": "ln_2",
-        "up_proj": "mlp.c_fc",
-        "down_proj": "mlp.c_proj",
+        "widen": "mlp.c_fc",
+        "narrow": "mlp.c_proj",
     },
     "bert": {
         "attention.project": "attention.output.dense",
         "attention_normalisation": "attention.output.LayerNorm",
-        "up_proj": "intermediate.dense",
-        "down_proj": "output.dense",
+        "widen": "intermediate.dense",
+        "narrow": "output.dense",
         "feed_forward_normalisation": "output.LayerNorm",
     },
 }

@@ -87,15 +87,15 @@ def heads(self, query, key, value, attention_mask, training, original=transforme
 
 
 def feed_forward(self, x, training):
-    wide = self.activation(self.up_proj(x, training))
-    return self.down_proj(tf.concat([wide[..., :100], tf.zeros_like(wide[..., 100:])], -1), training)
+    wide = self.activation(self.widen(x, training))
+    return self.narrow(tf.concat([wide[..., :100], tf.zeros_like(wide[..., 100:])], -1), training)
 
 
 @pytest.mark.parametrize(
     ("where", "name", "mistake", "said"),
     [
         (transformer.SelfAttention, "attend", heads, "75 % of the units of blocks.0.attention.query_key_value.weight"),
-        (transformer.Block, "feed_forward", feed_forward, "78 % of the units of blocks.0.up_proj.weight"),
+        (transformer.Block, "feed_forward", feed_forward, "78 % of the units of blocks.0.widen.weight"),
     ],
 )
 def test_a_head_or_a_unit_that_is_left_out_has_no_gradient(where, name, mistake, said):
@@ -202,7 +202,7 @@ def test_a_text_that_is_continued_by_one_block_is_another():
         x = next(iter(self.blocks))(x, None, False, transformer.KVCache(*text.kept[0]))
         return state._replace(token=tf.argmax(self.head(x[:, -1:], False), -1))
 
-    with mock.patch.object(transformer.Transformer, "follow", alone):
+    with mock.patch.object(transformer.Transformer, "decode_step", alone):
         (said,) = generated("gpt2")
     assert said.endswith("of 8 new tokens are not the likeliest ones")
 

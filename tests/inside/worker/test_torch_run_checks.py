@@ -93,8 +93,8 @@ def feed_forward(kept):
     """A feed-forward network of which only the first units are computed."""
 
     def cut(self, x):
-        wide = torch.nn.functional.linear(x, self.up_proj.weight[:kept], self.up_proj.bias[:kept])
-        return torch.nn.functional.linear(self.activation(wide), self.down_proj.weight[:, :kept], self.down_proj.bias)
+        wide = torch.nn.functional.linear(x, self.widen.weight[:kept], self.widen.bias[:kept])
+        return torch.nn.functional.linear(self.activation(wide), self.narrow.weight[:, :kept], self.narrow.bias)
 
     return mock.patch.object(transformer.Block, "feed_forward", cut)
 
@@ -120,7 +120,7 @@ def blocks(kept):
     ("mistakes", "said"),
     [
         ([heads(3)], "75 % of the units of blocks.0.attention.query_key_value.weight"),
-        ([feed_forward(100)], "78 % of the units of blocks.0.up_proj.weight"),
+        ([feed_forward(100)], "78 % of the units of blocks.0.widen.weight"),
         (blocks(1), "0 % of the units of blocks.1.attention.query_key_value.weight"),
     ],
 )
@@ -330,23 +330,23 @@ def test_a_text_of_ours_is_continued_as_the_whole_network_continues_it(workload,
     assert generated(workload, batch, precision) == []
 
 
-def one_block_alone(self, text, original=transformer.Transformer.follow):
+def one_block_alone(self, text, original=transformer.Transformer.decode_step):
     every, self.blocks = self.blocks, self.blocks[:1]
     state = original(self, text)
     self.blocks = every
     return state
 
 
-def end_of_the_prompt(self, tokens, new, original=transformer.Transformer.begin):
+def end_of_the_prompt(self, tokens, new, original=transformer.Transformer.prefill):
     return original(self, tokens[:, -3:], new)
 
 
-def same_text_for_all(self, text, original=transformer.Transformer.follow):
+def same_text_for_all(self, text, original=transformer.Transformer.decode_step):
     state = original(self, text)
     return state._replace(token=state.token[:1].expand_as(state.token))
 
 
-def nothing_from_the_fourth_token(self, text, original=transformer.Transformer.follow):
+def nothing_from_the_fourth_token(self, text, original=transformer.Transformer.decode_step):
     return text if text.caches[0].filled > 12 else original(self, text)
 
 
@@ -354,10 +354,10 @@ def nothing_from_the_fourth_token(self, text, original=transformer.Transformer.f
 @pytest.mark.parametrize(
     ("name", "mistake"),
     [
-        ("follow", one_block_alone),
-        ("begin", end_of_the_prompt),
-        ("follow", same_text_for_all),
-        ("follow", nothing_from_the_fourth_token),
+        ("decode_step", one_block_alone),
+        ("prefill", end_of_the_prompt),
+        ("decode_step", same_text_for_all),
+        ("decode_step", nothing_from_the_fourth_token),
     ],
 )
 def test_a_text_that_is_continued_with_less_work_is_another(name, mistake, precision):

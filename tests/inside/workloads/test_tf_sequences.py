@@ -166,7 +166,7 @@ def test_generation_is_not_compiled():
 def test_weights_begin_as_the_card_says(workload):
     weights = build.weights(build.model(smaller(TEXT[workload]), seed=3))
     residual = 0.02 / (2 if workload == "gpt2" else 1)  # of two blocks 1 / sqrt(4)
-    deviations = {"down_proj": residual, "project": residual, "up_proj": 0.02, "query_key_value": 0.02}
+    deviations = {"narrow": residual, "project": residual, "widen": 0.02, "query_key_value": 0.02}
     for name, weight in weights.items():
         layer, kind = name.split(".")[-2:]
         if layer in deviations and kind == "weight":

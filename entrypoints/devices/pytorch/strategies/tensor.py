@@ -189,8 +189,8 @@ def divide(block: Any, rank: int, ranks: int, hardware: torch.device) -> Mapping
     by_layer = {
         "attention.query_key_value": Division(OUTPUTS, groups=3, piece=heads),
         "attention.project": Division(INPUTS, piece=heads),
-        "up_proj": Division(OUTPUTS),
-        "down_proj": Division(INPUTS),
+        "widen": Division(OUTPUTS),
+        "narrow": Division(INPUTS),
     }
     for name, division in by_layer.items():
         layer, (owner, _, last) = block.get_submodule(name), name.rpartition(".")
