@@ -18,7 +18,7 @@ UNSEEN = 10**9  # samples of data that were not looked at
 # Keys of a run that are no options of an image by themselves.
 DIVISION = ("devices", "nodes", "stages")
 _TURNED = {"workload", "batch_size", "strategy", "scaling", *DIVISION}
-_WITH_STAGES = "STAGED", "PARTED"  # names in choices.py of the strategies that cut a model
+_WITH_STAGES = "IPU_SCHEDULES", "MODEL_PARALLEL"  # names in choices.py of the strategies that cut a model
 Cell = Mapping[str, Scalar]
 
 
