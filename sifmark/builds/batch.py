@@ -39,7 +39,7 @@ class Action(StrEnum):
 
 
 class OutcomeState(StrEnum):
-    """What became of a recipe."""
+    """How the build of a recipe ended."""
 
     BUILT = "built"
     UP_TO_DATE = "up to date"
@@ -73,7 +73,7 @@ class PlannedBuild:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """What became of one recipe."""
+    """The outcome of building one recipe."""
 
     recipe: str
     state: OutcomeState

@@ -126,7 +126,7 @@ def text_width(text: str) -> int:
 def markdown_lines(rows: Iterable[Sequence[str]], trusted: bool = False) -> Iterator[str]:
     """Yield a Markdown table; the first row is its header.
 
-    Cells are texts of anybody, in which no HTML, link or image begins, unless they are `trusted` to be Markdown.
+    Cells are escaped as untrusted text, unless they are `trusted` to be Markdown.
     """
     for number, row in enumerate(rows):
         yield "| " + " | ".join(_markdown_cell(cell) if trusted else _text_cell(cell) for cell in row) + " |"
@@ -143,7 +143,7 @@ def _text_cell(text: str) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Return a text of anybody as a line of Markdown outside of tables: no HTML, link, image, code or heading in it."""
+    """Escape untrusted text for a line of Markdown outside of tables: no HTML, link, image, code or heading."""
     escaped = _MARKDOWN.sub(r"\\\g<0>", printable(text).lstrip())
     return escaped.replace("&", "&amp;").replace("<", "&lt;")
 

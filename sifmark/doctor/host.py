@@ -4,6 +4,7 @@ import os
 import pwd
 import re
 import shutil
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +24,6 @@ from sifmark.engines.docker.client import DockerDaemon, DockerError
 from sifmark.layers import installers
 from sifmark.oci.images import ping
 from sifmark.publish.stores import open_store
-from sifmark.recipes.base import BaseImage
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
@@ -162,7 +162,7 @@ def check_folders(settings: Settings) -> Iterator[Check]:
 
 
 def _forecasts(settings: Settings) -> Iterator[tuple[str, Forecast]]:
-    """Yield what a build of each recipe would take, as far as that is known."""
+    """Yield what a build of each recipe would take, where that is known."""
     engine = open_engine(settings)
     for recipe in recipe_names():
         with suppress(SifmarkError):
@@ -194,14 +194,25 @@ def _check_folder(role: str, folder: Path, needs: Mapping[str, int]) -> Iterator
 
 def check_registries(settings: Settings) -> Iterator[Check]:
     """Check whether the registries of the bases in force answer, and the one that images are pushed to."""
+    recipes: dict[tuple[str, bool], list[str]] = defaultdict(list)  # by registry, and whether it has stand-ins
+    problems: dict[str, list[tuple[str, SifmarkError]]] = defaultdict(list)  # by code
     for recipe in recipe_names():
         try:
             plan = make_plan(recipe, settings)
             plan.require_resolved()
         except SifmarkError as error:  # other recipes can be built all the same
-            yield Check(f"base of {recipe}", Status.WARNING, error.cause, error.remedy)
-            continue
-        yield _check_base_registry(recipe, plan.base)
+            problems[error.code].append((recipe, error))
+        else:
+            recipes[plan.base.address.partition("/")[0], plan.base.stand_in].append(recipe)
+    for same in problems.values():
+        first = same[0][1]
+        more = f", and {len(same) - 1} more like it" if len(same) > 1 else ""
+        without_base = ", ".join(recipe for recipe, _ in same)
+        yield Check(f"base of {without_base}", Status.WARNING, f"{first.cause}{more}", first.remedy)
+    for (host, stand_in), names in recipes.items():
+        remedy = "ci/setup/registry start" if stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"
+        name = f"registry of {', '.join(names)}"
+        yield _check_registry(name, host, f"needed only to download a base again: {remedy}")
     if settings.registry and (host := open_store("", "", settings).host):
         yield _check_registry("registry of images", host, "needed to push and pull: is its name right, and is it up?")
 
@@ -227,12 +238,6 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     check_devices,
     check_launch,
 )
-
-
-def _check_base_registry(recipe: str, base: BaseImage) -> Check:
-    host = base.address.partition("/")[0]
-    remedy = "ci/setup/registry start" if base.stand_in else "set a mirror in sifmark.toml, or use --bases stand-in"
-    return _check_registry(f"registry of {recipe}", host, f"needed only to download a base again: {remedy}")
 
 
 def _check_registry(name: str, host: str, remedy: str) -> Check:

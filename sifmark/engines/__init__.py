@@ -47,7 +47,7 @@ class Forecast:
 
     size: int | None = None  # bytes of the image
     seconds: float | None = None
-    cached: int = 0  # bytes that will be added to the cache, as far as they can be estimated
+    cached: int = 0  # bytes that will be added to the cache, where that can be estimated
     temporary: int = 0  # bytes that the engine needs for a while in its folder of temporary files
     stored: int = 0  # bytes that will be added to the folder of images; 0 for an engine with a store of its own
 

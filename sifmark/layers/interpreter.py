@@ -45,7 +45,7 @@ def _fault(path: str, python: str, files: Files) -> str | None:
 
 
 def _resolved(path: str, files: Files) -> list[str]:
-    """Return the folders on the way to a file and the file, links followed; only as far as there are files."""
+    """Return the folders on the way to a file and the file, links followed; up to the first that is missing."""
     steps: list[str] = []
     left, place, links = path.strip("/").split("/"), "/", 0
     while left and (not steps or steps[-1] in files):

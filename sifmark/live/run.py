@@ -11,9 +11,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from sifmark.core.process import exit_code_of, foreground
 from sifmark.engines.progress import ProgressPipe
-from sifmark.live.course import GAP, Course, cut, title_of
 from sifmark.live.drawing import INTERVAL, Drawing, drawn
 from sifmark.live.graphs import bar, curve
+from sifmark.live.history import GAP, ProgressHistory, cut, title_of
 
 _LABEL = 10  # columns
 _WIDEST_GRAPH = 60
@@ -26,20 +26,20 @@ _LONGEST_LINE = 1 << 16  # bytes; a longer one is written in pieces
 class RunView:
     """What is drawn of a run: what it is, how far, and a graph for each quantity that it reports."""
 
-    def __init__(self, course: Course) -> None:
-        self._course = course
+    def __init__(self, history: ProgressHistory) -> None:
+        self._history = history
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, as rich calls this for each frame: the terminal may have changed since the last."""
-        progress, width, plain = self._course.latest, options.max_width - 1, options.ascii_only
+        progress, width, plain = self._history.latest, options.max_width - 1, options.ascii_only
         if progress is None:
             return
         yield cut(title_of(progress), width, plain, "bold")
-        phase, left = self._course.phase, self._course.left
-        room = min(_WIDEST_BAR, width - len(phase) - len(left) - 2 * len(GAP))
-        parts = [phase, bar(progress.share, room, plain) if room >= _NARROWEST_GRAPH else "", left]
+        phase, remaining = self._history.phase, self._history.remaining
+        room = min(_WIDEST_BAR, width - len(phase) - len(remaining) - 2 * len(GAP))
+        parts = [phase, bar(progress.share, room, plain) if room >= _NARROWEST_GRAPH else "", remaining]
         yield cut(GAP.join(filter(None, parts)), width, plain)
-        for each in self._course.measured():
+        for each in self._history.measured():
             room = min(_WIDEST_GRAPH, width - _LABEL - len(each.text) - 2 * len(GAP))
             graph = curve(each.values, room, plain, each.from_zero) if room >= _NARROWEST_GRAPH else ""
             yield cut(GAP.join(filter(None, [f"{each.name:{_LABEL}}", graph, each.text])), width, plain, "cyan")
@@ -54,13 +54,13 @@ def run_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: Pro
     piped = ("stderr", "stdout") if shared else ("stderr",)
     # An image with a pipe for its output would not know how wide help may be.
     columns = {"COLUMNS": str(shutil.get_terminal_size().columns)} if shared else {}
-    course = Course()
+    history = ProgressHistory()
     with (
-        drawn(RunView(course)) as drawing,
+        drawn(RunView(history)) as drawing,
         foreground(argv, {**columns, **environment, **pipe.variables}, piped) as process,
     ):
         try:
-            _follow(process, pipe, course, drawing)
+            _follow(process, pipe, history, drawing)
         except OSError:  # the terminal is gone, and the run goes on without it
             for stream in filter(None, (process.stdout, process.stderr)):
                 stream.close()
@@ -68,7 +68,7 @@ def run_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: Pro
     return exit_code_of(process)
 
 
-def _follow(process: subprocess.Popen[bytes], pipe: ProgressPipe, course: Course, drawing: Drawing) -> None:
+def _follow(process: subprocess.Popen[bytes], pipe: ProgressPipe, history: ProgressHistory, drawing: Drawing) -> None:
     """Show what a process writes and reports, until it has ended and nothing is left."""
     lines = LineWriter(drawing.write_line)
     with selectors.DefaultSelector() as selector:
@@ -83,8 +83,8 @@ def _follow(process: subprocess.Popen[bytes], pipe: ProgressPipe, course: Course
             for key, _ in ready:
                 _take(key, selector)
             for progress in pipe.read():
-                course.add(progress)
-            if course.latest is not None:
+                history.add(progress)
+            if history.latest is not None:
                 drawing.refresh()
     lines.end()
 

@@ -8,9 +8,9 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from sifmark.core.console import printable
 from sifmark.engines.progress import ProgressPipe, new_pipe, progress_folder
-from sifmark.live.course import GAP, Course, cut, fitting
 from sifmark.live.drawing import Drawing
 from sifmark.live.graphs import bar, curve
+from sifmark.live.history import GAP, ProgressHistory, cut, fitting
 from sifmark.studies.study import PlannedRun
 
 _WIDE = 130  # columns from which quantities have their names
@@ -27,7 +27,7 @@ class StudyView:
         """Make the pipes in a folder, if there is one."""
         self._title, self._folder, self._drawing = title, folder, Drawing(self)
         self._pipes: dict[str, ProgressPipe] = {}  # by the key of a run
-        self._courses: dict[str, Course] = {}
+        self._histories: dict[str, ProgressHistory] = {}
         self._headline, self._labels = "", dict[str, str]()
         self._done = self._total = 0
 
@@ -36,7 +36,7 @@ class StudyView:
         pipe = new_pipe(self._folder, planned.key)
         if pipe is not None:
             self._pipes[planned.key] = pipe
-            self._courses[planned.key] = Course()
+            self._histories[planned.key] = ProgressHistory()
         return pipe
 
     def show(self, headline: str, done: int, total: int, labels: Mapping[str, str]) -> None:
@@ -46,7 +46,7 @@ class StudyView:
         self._forget(set(self._pipes) - set(labels))
         for key, pipe in self._pipes.items():
             for progress in pipe.read():
-                self._courses[key].add(progress)
+                self._histories[key].add(progress)
         self._drawing.refresh()
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ class StudyView:
     def _forget(self, keys: Set[str]) -> None:
         for key in keys:
             self._pipes.pop(key).close()
-            del self._courses[key]
+            del self._histories[key]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, as rich calls this for each frame: the terminal may have changed since the last."""
@@ -72,16 +72,16 @@ class StudyView:
 
     def _share(self) -> float:
         """Return which part of the study is done, with what is done of the runs in progress."""
-        begun = sum(course.latest.share for course in self._courses.values() if course.latest)
+        begun = sum(history.latest.share for history in self._histories.values() if history.latest)
         return (self._done + begun) / self._total if self._total else 0.0
 
     def _words(self, key: str, width: int, plain: bool) -> Iterator[str]:
         """Yield what a run does and measures, the most important first: as much as fits is drawn."""
-        course = self._courses.get(key)
-        yield course.phase if course else "running"  # without a pipe
-        if course:
-            yield course.left
-            for each in course.measured():
+        history = self._histories.get(key)
+        yield history.phase if history else "running"  # without a pipe
+        if history:
+            yield history.remaining
+            for each in history.measured():
                 graph = curve(each.values, _CURVE, plain, each.from_zero) if width >= _GRAPHS else ""
                 yield " ".join(filter(None, [each.name if width >= _WIDE else "", graph, each.text]))
 

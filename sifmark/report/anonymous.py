@@ -1,7 +1,7 @@
 """Results without what identifies a site: labels such as `host-1` in place of what the catalogue calls private.
 
 Labels are numbered in the order of the results' dates, so that the same results have the same labels whatever the
-order of paths, and no label follows from a name. Texts of which nobody knows what they say are withheld.
+order of paths, and no label follows from a name. Free text is withheld.
 """
 
 import re

@@ -16,7 +16,7 @@ _CONSTANTS = ("workload", "task", "precision")  # what a table's title says of i
 
 @dataclass(frozen=True, slots=True)
 class PlanRow:
-    """The runs of one group on one system. Times and device hours are those of the runs to do, as far as known.
+    """The runs of one group on one system. Times and device hours are those of the runs to do, where known.
 
     What several groups share is in the row of each.
     """

@@ -76,7 +76,7 @@ def _leave_interrupts_to_parent() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """A result as far as pages need it. `file` of the observation is relative to the folder of results."""
+    """What pages need of a result. `file` of the observation is relative to the folder of results."""
 
     folder: str  # of its file, relative to the folder of results
     observation: Observation

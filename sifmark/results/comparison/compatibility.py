@@ -45,7 +45,7 @@ class Incompatibility:
     field: str
     why: str
     counts: dict[str, int]  # results by value
-    examples: dict[str, str]  # a file by value, that of the culprit first
+    examples: dict[str, str]  # a file by value, that of the odd one first
 
     @property
     def difference(self) -> str:
@@ -74,15 +74,15 @@ def incompatibilities(
             yield _incompatibility(group, field, rule.why, observations, values, excluding[0])
     for field, rule in MUST_MATCH.items():
         values = [_decisive(field, value) for value in _values(observations, field)]
-        yield from _mixture(group, field, rule.why, observations, values)
+        yield from _conflicts(group, field, rule.why, observations, values)
     networked = [each for each in observations if each.fields.get(NETWORK) not in (None, _SHARED)]
-    yield from _mixture(group, NETWORK, _RULES[NETWORK].why, networked, _values(networked, NETWORK))
+    yield from _conflicts(group, NETWORK, _RULES[NETWORK].why, networked, _values(networked, NETWORK))
     for metric in metrics:
         measured = [observation for observation in observations if _has_value(observation, metric)]
         units = [observation.numbers[metric].unit for observation in measured]
-        yield from _mixture(group, unit_field(metric), "the units differ", measured, units)
+        yield from _conflicts(group, unit_field(metric), "the units differ", measured, units)
     powered = [observation for observation in observations if any(_of_power(observation, name) for name in metrics)]
-    yield from _mixture(group, SCOPE, _RULES[SCOPE].why, powered, _values(powered, SCOPE))
+    yield from _conflicts(group, SCOPE, _RULES[SCOPE].why, powered, _values(powered, SCOPE))
 
 
 def unit_field(metric: str) -> str:
@@ -95,7 +95,7 @@ def format_value(value: Any) -> str:
     return "unknown" if value is None else value if isinstance(value, str) else str(value).lower()
 
 
-def _mixture(
+def _conflicts(
     group: ComparisonGroup, field: str, why: str, observations: Sequence[Observation], values: Sequence[Any]
 ) -> Iterator[Incompatibility]:
     """Yield an incompatibility if the values differ; null differs from nothing."""
@@ -111,10 +111,10 @@ def _incompatibility(
     why: str,
     observations: Sequence[Observation],
     values: Sequence[Any],
-    culprit: Any,
+    odd_one: Any,
 ) -> Incompatibility:
     counts = dict(Counter(map(format_value, values)))
-    first = {value: observations[values.index(value)].file for value in (culprit, *values)}
+    first = {value: observations[values.index(value)].file for value in (odd_one, *values)}
     return Incompatibility(group, field, why, counts, {format_value(value): file for value, file in first.items()})
 
 

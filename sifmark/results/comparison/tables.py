@@ -30,7 +30,7 @@ Cells = list[str]
 
 @dataclass(frozen=True)
 class TableStyle:
-    """How tables are written, and the lines around them, which may have texts of anybody too."""
+    """How tables are written, and the lines around them, which may hold untrusted text."""
 
     table: Callable[[list[Cells]], Iterator[str]]
     line: Callable[[str], str]

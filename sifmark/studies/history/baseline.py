@@ -104,7 +104,7 @@ def make_baseline(name: str, paths: Sequence[str]) -> NewBaseline:
     kept = [_repeat(each) for each in collection.observations if id(each) not in left_out]
     if not kept:
         cause = f"no result is left for the baseline {name!r}: {len(excluded)} did not complete or are not correct"
-        raise SifmarkError(cause, "sifmark results.show says what became of them", code="result-missing")
+        raise SifmarkError(cause, "sifmark results.show says how they ended", code="result-missing")
     created = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     baseline = Baseline(name, created, tuple(paths), tuple(kept))
     return NewBaseline(baseline, tuple(excluded), collection.duplicates)

@@ -189,7 +189,7 @@ def _by_record(submission: Submission, index: int, record: TaskRecord, asked: bo
         word = "FAILED" if last.code else "COMPLETED"
         state, cause = _outcome(word, last.code, submission, record.seconds)
     elif not asked:
-        state, cause = (RunState.RUNNING if last else RunState.QUEUED), "as far as its record says"
+        state, cause = (RunState.RUNNING if last else RunState.QUEUED), "by its record"
     else:
         state, cause = RunState.TO_DO, _lost(submission, last)
     return _job_state(submission, index, state, cause, last.node if last else "", record.seconds)

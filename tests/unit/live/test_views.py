@@ -11,7 +11,7 @@ from unit.engines.test_progress_pipe import LINE, encoded, send
 from unit.fake_studies import plan_of, run_of
 
 from sifmark.engines.progress import PROGRESS_VARIABLE, ProgressPipe, progress_folder
-from sifmark.live.course import Course
+from sifmark.live.history import ProgressHistory
 from sifmark.live.run import LineWriter, RunView
 from sifmark.live.study import StudyView
 
@@ -28,8 +28,8 @@ def drawn(view: Any, columns: int = 80, lines: int = 30, encoding: str = "utf-8"
     return buffer.getvalue().decode(encoding).splitlines()
 
 
-class Reported(Course):
-    """A course of lines as an image writes them, on a clock that stands still."""
+class Reported(ProgressHistory):
+    """A history of lines as an image writes them, on a clock that stands still."""
 
     def __init__(self, folder: Path, *lines: bytes) -> None:
         self.now = 0.0
@@ -43,7 +43,7 @@ class Reported(Course):
 
 
 def recorded(folder: Path, **fields: Any) -> Reported:
-    """The course of thirty seconds."""
+    """The history of thirty seconds."""
     lines = [
         encoded(steps=step, share=step / 100, rate=4 + step % 3, loss=7 - step / 10, power_watts=300.0 + step, **fields)
         for step in range(1, 31)
@@ -61,11 +61,11 @@ def test_a_run_has_a_title_how_far_it_is_and_graphs(tmp_path: Path) -> None:
 
 
 def test_time_left_goes_on_between_two_lines(tmp_path: Path) -> None:
-    course = recorded(tmp_path)
-    course.now = 10.0
-    assert "8 s left" in drawn(RunView(course))[1]
-    course.now = 1000.0
-    assert "0 s left" in drawn(RunView(course))[1]
+    history = recorded(tmp_path)
+    history.now = 10.0
+    assert "8 s left" in drawn(RunView(history))[1]
+    history.now = 1000.0
+    assert "0 s left" in drawn(RunView(history))[1]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
@@ -75,7 +75,7 @@ def test_no_line_is_wider_than_the_terminal_or_has_what_it_cannot_show(
 ) -> None:
     view = StudyView("run x", tmp_path)
     view.show("12 of 36 done; about 12 min left", 12, 36, {})
-    view._labels, view._courses = {"a": "here: resnet50 training batch size 8 (1/3)"}, {"a": recorded(tmp_path)}
+    view._labels, view._histories = {"a": "here: resnet50 training batch size 8 (1/3)"}, {"a": recorded(tmp_path)}
     for lines in (drawn(RunView(recorded(tmp_path)), columns, encoding=encoding), drawn(view, columns, 30, encoding)):
         assert lines and all(len(line) < columns for line in lines)
 
@@ -95,10 +95,10 @@ def test_without_colour_nothing_is_lost(tmp_path: Path) -> None:
 def test_another_run_begins_anew_and_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     nothing = dict.fromkeys(("throughput", "rate", "loss", "memory_mib", "seconds_left", "planned_steps"))
     other = encoded(started="2026-11-27T12:43:58.531Z", steps=0, share=0, phase="importing the framework", **nothing)
-    course = Reported(tmp_path, encoded(), encoded(), other)
-    assert course.loss.values == [None]
-    assert drawn(RunView(course))[1:] == [f"importing the framework  {'░' * 40}"]
-    assert drawn(RunView(Course())) == []  # an image that reports nothing
+    history = Reported(tmp_path, encoded(), encoded(), other)
+    assert history.loss.values == [None]
+    assert drawn(RunView(history))[1:] == [f"importing the framework  {'░' * 40}"]
+    assert drawn(RunView(ProgressHistory())) == []  # an image that reports nothing
 
 
 def test_a_loss_that_is_not_finite_is_said(tmp_path: Path) -> None:

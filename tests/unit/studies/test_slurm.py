@@ -457,7 +457,7 @@ def test_without_slurm_what_has_no_end_is_taken_to_go_on(
     monkeypatch.setenv("PATH", str(tmp_path))
     folder = _submitted(tmp_path, 60, "begin @0 n1 12_1 0")
     (state,) = job_states(folder.parent).values()
-    assert (state.state, state.cause) == (RunState.RUNNING, "as far as its record says")
+    assert (state.state, state.cause) == (RunState.RUNNING, "by its record")
     assert "this host has no sbatch and no squeue" in capsys.readouterr().err
     assert job_states(tmp_path / "other") == {}
     assert capsys.readouterr().err == ""

@@ -17,7 +17,7 @@ GAP = "  "
 
 
 class Measured(NamedTuple):
-    """A quantity of a run: its name, its course, its latest value in words, and whether its scale begins at zero."""
+    """A quantity of a run: name, values over time, latest value in words, and whether its scale begins at zero."""
 
     name: str
     values: Values
@@ -25,7 +25,7 @@ class Measured(NamedTuple):
     from_zero: bool = True
 
 
-class Course:
+class ProgressHistory:
     """The runs of one image as they report: that which is in progress now, and its series."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -34,7 +34,7 @@ class Course:
         self._reset()
 
     def add(self, progress: RunProgress) -> None:
-        """Add what the run reports. Another run begins a new course."""
+        """Add what the run reports. Another run begins a new history."""
         if self.latest is None or progress.started != self.latest.started:
             self._reset()
         self.latest, self._reported_at = progress, self._clock()
@@ -53,7 +53,7 @@ class Course:
         return printable(f"{run.phase}, step {run.steps}{total}" if run.steps else run.phase)
 
     @property
-    def left(self) -> str:
+    def remaining(self) -> str:
         """The time until the end in words; empty if it is not known."""
         seconds = None if self.latest is None else self.latest.seconds_left
         if seconds is None or not math.isfinite(seconds):
