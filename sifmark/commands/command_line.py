@@ -113,11 +113,7 @@ def _group(kind: type[_Commands], prefix: str = "") -> _Commands:
 
     text = "Build, run and compare benchmark images for AI accelerators."
     made = kind(
-        prefix.rstrip(".") or PROGRAM,
-        help=text,
-        callback=show_help,
-        invoke_without_command=True,
-        context_settings=HELP,
+        prefix.rstrip(".") or PROGRAM, help=text, callback=show_help, invoke_without_command=True, context_settings=HELP
     )
     made.prefix = prefix
     return made

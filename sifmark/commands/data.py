@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sifmark.commands.framework import argument, command, flag, option
+from sifmark.commands import framework as cli
 from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, missing_extra, unknown_name
 from sifmark.core.files import human_size
@@ -62,34 +62,33 @@ class PrepareOptions:
                 raise UsageError(cause, "leave it out", code="invalid-option")
 
 
-@command("data.prepare", example="data.prepare photographs/ shards/")
-@argument(
+@cli.command("data.prepare", example="data.prepare photographs/ shards/")
+@cli.argument(
     "source",
     "Class folders with JPEG and PNG files, idx files, *.txt or *.jsonl, a SQuAD v1.1 file, or speech in LJSpeech's "
     "layout.",
     completes="folder",
 )
-@argument("target", "The folder to fill. An interrupted run continues there.", completes="folder")
-@option(
+@cli.argument("target", "The folder to fill. An interrupted run continues there.", completes="folder")
+@cli.option(
     "--format",
     "Images: shards (tar files, PyTorch) or records (TFRecord, TensorFlow); text: tokens; questions: passages; "
     "recordings: speech. [default: shards]",
     name="kind",
     choices=("shards", "records", "tokens", "passages", "speech"),
 )
-@option(
+@cli.option(
     "--samples-per-file", "[default: 1000 images or recordings, 1000000 lines of text, 100000 questions]", "N", least=1
 )
-@option("--seed", "Seed of the order of images and recordings. [default: 0]", "N", least=0)
-@flag("--strict", "Refuse damaged files instead of skipping them.")
-@option(
+@cli.option("--seed", "Seed of the order of images and recordings. [default: 0]", "N", least=0)
+@cli.flag("--strict", "Refuse damaged files instead of skipping them.")
+@cli.option(
     "--tokenizer",
     "For text: vocab.txt, a folder with vocab.json and merges.txt, tokenizer.json, or characters.json. [default: a "
     "token per character]",
     "FILE",
-    completes="file",
 )
-@option("--length", "Tokens in a row of passages. [default: 384]", "N", least=1)
+@cli.option("--length", "Tokens in a row of passages. [default: 384]", "N", least=1)
 def prepare(
     source: str,
     target: str,

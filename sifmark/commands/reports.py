@@ -6,19 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out, report_copies
-from sifmark.commands.framework import (
-    argument,
-    by_option,
-    command,
-    flag,
-    format_option,
-    key_option,
-    option,
-    results_argument,
-    results_folder_option,
-    signature_flag,
-)
 from sifmark.core.console import printable
 from sifmark.core.files import human_size
 from sifmark.core.terminal import output, output_table, status, warn
@@ -31,34 +20,31 @@ if TYPE_CHECKING:
     from sifmark.report.report import Report
     from sifmark.report.results import ReportResults
 
-anonymous_flag = flag("--anonymous", "Replace hosts, users and paths by labels.")
-anonymous_sites_flag = flag("--anonymous-sites", "Replace names of sites too.")
+anonymous_flag = cli.flag("--anonymous", "Replace hosts, users and paths by labels.")
+anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too.")
 
 
-@command("report", example="report results/ --output report/")
-@results_argument(required=False)
-@option(
-    "--study",
-    "The study that results are of, with its questions and charts; without RESULTS, its results.",
-    "STUDY",
-    completes="study",
+@cli.command("report", example="report results/ --output report/")
+@cli.results_argument(required=False)
+@cli.option(
+    "--study", "The study that results are of, with its questions and charts; without RESULTS, its results.", "STUDY"
 )
-@results_folder_option
-@option(
+@cli.results_folder_option
+@cli.option(
     "--against",
     "Also show a kept baseline, published figures, or other results.",
     "KIND:NAME|RESULTS",
     completes="file",
 )
-@by_option
-@option("--baseline", "The system that others are divided by. [default: the first]", "SYSTEM")
-@option("--title", "Title of the report. [default: the study's]", "TEXT")
+@cli.by_option
+@cli.option("--baseline", "The system that others are divided by. [default: the first]", "SYSTEM")
+@cli.option("--title", "Title of the report. [default: the study's]", "TEXT")
 @anonymous_flag
 @anonymous_sites_flag
-@signature_flag
-@key_option
-@option("--output", "Folder of the report. [default: report]", "FOLDER", short="-o", name="folder", completes="folder")
-@format_option
+@cli.signature_flag
+@cli.key_option
+@cli.output_option("Folder of the report. [default: report]", "FOLDER", "folder")
+@cli.format_option
 def report(
     settings: Settings,
     paths: Sequence[str] = (),
@@ -139,22 +125,16 @@ def _report_no_counterpart(options: ReportOptions, results: ReportResults) -> No
         warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
 
 
-@command("report.site", example="report.site results/ --output public/")
-@argument(
-    "folders",
-    "Folders with results of studies, sites or dates.",
-    "FOLDER",
-    nargs=-1,
-    completes="folder",
-)
-@by_option
-@option("--title", "Title of the site. [default: the folder's name]", "TEXT")
-@option("--charts", "Most charts; the rest has tables alone. [default: 100]", "N", least=0)
-@flag("--with-results", "Also copy the results, and link to them.")
+@cli.command("report.site", example="report.site results/ --output public/")
+@cli.argument("folders", "Folders with results of studies, sites or dates.", "FOLDER", nargs=-1)
+@cli.by_option
+@cli.option("--title", "Title of the site. [default: the folder's name]", "TEXT")
+@cli.option("--charts", "Most charts; the rest has tables alone. [default: 100]", "N", least=0)
+@cli.flag("--with-results", "Also copy the results, and link to them.")
 @anonymous_flag
 @anonymous_sites_flag
-@option("--output", "Folder of the site. [default: public]", "FOLDER", short="-o", name="target", completes="folder")
-@format_option
+@cli.output_option("Folder of the site. [default: public]", "FOLDER", "target")
+@cli.format_option
 def site(
     folders: Sequence[str],
     by: str = "",

@@ -9,20 +9,11 @@ from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, list_left_out, report_copies
-from sifmark.commands.framework import (
-    command,
-    engine_option,
-    flag,
-    format_option,
-    key_option,
-    option,
-    results_argument,
-)
-from sifmark.core.checks import Check, Status
 from sifmark.core.console import printable
-from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.core.keys import key_files, require_trusted_keys
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_quiet, output, output_table, paint, status
 
 if TYPE_CHECKING:
@@ -30,25 +21,14 @@ if TYPE_CHECKING:
 
     from sifmark.core.settings import Settings
     from sifmark.results.load import LoadedResult
-    from sifmark.trust.image import ImageUnderTest
 
     Problems = dict[str, list[str]]  # by file
 
-# How a link of a trace is described, by its status.
-STATES = {
-    Status.PASSED: "verified",
-    Status.WARNING: "unverified",
-    Status.FAILED: "contradicted",
-    Status.SKIPPED: "missing",
-}
-VALID = "valid"  # a result that agrees with its schema and with itself, and that no trusted key has signed
-LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
 
-
-@command("results.show", example="results.show results/")
-@results_argument()
-@flag("--all-metrics", "Also name the metrics without a value, and why.")
-@format_option
+@cli.command("results.show", example="results.show results/")
+@cli.results_argument()
+@cli.flag("--all-metrics", "Also name the metrics without a value, and why.")
+@cli.format_option
 def show_results(paths: Sequence[str], form: str = TABLE, all_metrics: bool = False) -> None:
     """Print a summary of results."""
     from sifmark.results.load import load_all
@@ -85,11 +65,11 @@ def _show_each(documents: Iterable[dict[str, Any]], every_metric: bool) -> None:
         output("\n".join(map(printable, [""] * bool(number) + lines)))
 
 
-@command("results.validate", example="results.validate results/")
-@results_argument()
-@flag("--finished", "Fail also unless each run completed or ran out of memory.")
-@option("--run", "Fail also for results of other runs of a study than that with this key.", "KEY", name="key")
-@format_option
+@cli.command("results.validate", example="results.validate results/")
+@cli.results_argument()
+@cli.flag("--finished", "Fail also unless each run completed or ran out of memory.")
+@cli.option("--run", "Fail also for results of other runs of a study than that with this key.", "KEY", name="key")
+@cli.format_option
 def validate_results(paths: Iterable[str], form: str = TABLE, finished: bool = False, key: str = "") -> None:
     """Check results against the schema that they name."""
     from sifmark.results.load import load_all
@@ -133,10 +113,10 @@ def _validity(problems: list[str]) -> str:
     return "invalid" if problems else "valid"
 
 
-@command("results.sign", example="results.sign results/ --key site.pem")
-@results_argument()
-@option("--key", "Private key in PEM form. [default: results_key]", "FILE", completes="file")
-@format_option
+@cli.command("results.sign", example="results.sign results/ --key site.pem")
+@cli.results_argument()
+@cli.option("--key", "Private key in PEM form. [default: results_key]", "FILE")
+@cli.format_option
 def sign_files(paths: Iterable[str], settings: Settings, key: str = "", form: str = TABLE) -> None:
     """Sign result files: a signed statement goes beside each."""
     from sifmark.results.envelope import sign_results
@@ -157,10 +137,10 @@ def _show_signed(envelopes: Iterable[Path]) -> None:
         output(f"signed: {printable(str(envelope))}")
 
 
-@command("results.verify", example="results.verify results/ --key site.pub")
-@results_argument()
-@key_option
-@format_option
+@cli.command("results.verify", example="results.verify results/ --key site.pub")
+@cli.results_argument()
+@cli.key_option
+@cli.format_option
 def verify_files(paths: Iterable[str], settings: Settings, form: str = TABLE) -> None:
     """Check that result files are signed by a trusted key."""
     from sifmark.results.load import files_of
@@ -199,87 +179,44 @@ def _show_verified(rows: Sequence[tuple[str, str, str | None]]) -> None:
             output(f"{paint(state)}  {printable(file)}  {printable(detail or '')}")
 
 
-@command("results.trace", example="results.trace result.json")
-@results_argument()
-@option("--image", "The image that ran. [default: the recipe's image here]", "NAME", completes="image")
-@option("--require", "Fail unless these links are verified, with commas. [with CI set: image]", "LINKS")
-@key_option
-@format_option
-@engine_option
+@cli.command("results.trace", example="results.trace result.json")
+@cli.results_argument()
+@cli.option("--image", "The image that ran. [default: the recipe's image here]", "NAME", completes="image")
+@cli.option("--require", "Fail unless these links are verified, with commas. [with CI set: image]", "LINKS")
+@cli.key_option
+@cli.format_option
+@cli.engine_option
 def trace_results(
     paths: Iterable[str], settings: Settings, image: str = "", form: str = TABLE, require: str = ""
 ) -> None:
     """Trace results back to image, SBOM, recipe and commit."""
-    from sifmark.engines import open_engine
-    from sifmark.results.load import load_all
-    from sifmark.trust.trace import Tracer
+    from sifmark.trust.trace import link_document, links_named, require_links
+    from sifmark.trust.trace import trace_results as trace
 
-    required = _required_links(require)
-    key_files(settings.keys)  # a key that is not there is reported first
-    tracer = Tracer(open_engine(settings), settings, _named_image(image, settings) if image else None)
-    traces = [(result.file, tracer.trace(result)) for result in load_all(paths)]
-    documents = [{"file": file, "links": [link_document(link) for link in links]} for file, links in traces]
-    rows = [(file, *link_document(link).values()) for file, links in traces for link in links]
-    answer(form, documents, Table(("file", "link", "state", "detail"), rows), lambda: _show_traces(traces))
-    broken = {link.name for _, links in traces for link in links if link.status is Status.FAILED}
-    if broken:
-        remedy = "do not rely on such a result; ask where it is from"
-        raise SifmarkError(f"contradicted: {', '.join(sorted(broken))}", remedy, code="trace-broken")
-    incomplete = [file for file, links in traces if required - _verified(links)]
-    if incomplete:
-        cause = (
-            f"{len(incomplete)} results lack a required link ({', '.join(sorted(required))}), such as {incomplete[0]}"
-        )
-        remedy = "name the image that ran, --image FILE, and trusted keys, --key; or choose links with --require"
-        raise SifmarkError(cause, remedy, code="trace-incomplete")
+    required = links_named(require or ("image" if os.environ.get("CI") else ""))
+    traces = [(file, list(map(link_document, links)), links) for file, links in trace(paths, settings, image)]
+    documents = [{"file": file, "links": links} for file, links, _ in traces]
+    rows = [(file, *link.values()) for file, links, _ in traces for link in links]
+
+    def show() -> None:
+        for file, links, _ in traces:
+            output(printable(file))
+            output_table("link", "state", "detail", rows=[list(link.values()) for link in links])
+
+    answer(form, documents, Table(("file", "link", "state", "detail"), rows), show)
+    require_links([(file, links) for file, _, links in traces], required)
 
 
-def link_document(link: Check) -> dict[str, str]:
-    """Return a link as programs read it."""
-    unsigned = link.name == "result" and link.status is Status.WARNING
-    return {"name": link.name, "state": VALID if unsigned else STATES[link.status], "detail": link.detail}
-
-
-def _required_links(names: str) -> set[str]:
-    """Return the links that must be verified; without names `image` in CI. Raises UsageError for an unknown one."""
-    if not names:
-        return {"image"} if os.environ.get("CI") else set()
-    wanted = {name.strip() for name in names.split(",")}
-    for name in sorted(wanted - set(LINKS)):
-        raise unknown_name("link", name, LINKS)
-    return wanted
-
-
-def _verified(links: Iterable[Check]) -> set[str]:
-    return {link.name for link in links if link.status is Status.PASSED}
-
-
-def _named_image(name: str, settings: Settings) -> ImageUnderTest:
-    from sifmark.engines.locate import engine_for, locate
-    from sifmark.trust.image import image_under_test
-
-    engine = engine_for(name, settings)
-    return image_under_test(engine, locate(name, engine), settings)
-
-
-def _show_traces(traces: Iterable[tuple[str, Sequence[Check]]]) -> None:
-    for file, links in traces:
-        output(printable(file))
-        output_table("link", "state", "detail", rows=[list(link_document(link).values()) for link in links])
-
-
-@command("results.export", example="results.export results/ --output runs.parquet")
-@results_argument()
-@option(
-    "--output", "File for the table, instead of standard output.", "FILE", short="-o", name="target", completes="file"
-)
-@option(
+@cli.command("results.export", example="results.export results/ --output runs.parquet")
+@cli.results_argument()
+@cli.output_option("File for the table, instead of standard output.", "FILE", "target")
+@cli.option(
     "--format",
     "Format of the table. [default: that of the file's suffix, or csv]",
     name="form",
     choices=("csv", "json", "jsonl", "parquet", "duckdb"),
 )
-@option(
+@cli.option(
     "--table",
     "runs: a row for each run and metric; points: curves inside results; steps: single steps, and power.",
     choices=("runs", "points", "steps"),

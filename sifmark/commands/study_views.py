@@ -3,14 +3,16 @@
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from sifmark.commands.answers import Table, answer
-from sifmark.core.settings import Settings
+from sifmark.core.console import counted
 from sifmark.core.terminal import can_draw, output, output_table, paint, status, step
+from sifmark.engines.progress import ProgressPipe
 from sifmark.results.numbers import format_quantity, format_seconds
+from sifmark.studies.library import RunCommand, Watcher
 from sifmark.studies.overview import (
     Labels,
     MatrixCell,
@@ -23,9 +25,9 @@ from sifmark.studies.overview import (
     total,
 )
 from sifmark.studies.running.budget import Estimates
-from sifmark.studies.running.execute import run_argv
-from sifmark.studies.running.local import Selection, prepare_systems
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, no_pipe
+from sifmark.studies.slurm.jobs import JobArray
+from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
 MOST_CELLS = 3  # of a reason
@@ -65,7 +67,7 @@ def _show_rows(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> N
         if not _is_about_image(plan, remark):
             output(_remark(remark))
     if len(remarks) > MOST_REMARKS:
-        output(f"... and {len(remarks) - MOST_REMARKS} more reasons: --json has all")
+        output(f"... and {counted(len(remarks) - MOST_REMARKS, 'more reason')}: --json has all")
     output(_sum(plan))
 
 
@@ -120,7 +122,7 @@ def _sum(plan: StudyPlan) -> str:
     rest = f"; to do: {time}, {hours or 'unknown'} device hours" if waiting else ""
     several = len({key for key, _ in plan.shared})
     shared = f", {several} of them for several cells" if several else ""
-    return f"in all {len(plan.runs)} runs{shared}: {counts}{rest}"
+    return f"in all {counted(len(plan.runs), 'run')}{shared}: {counts}{rest}"
 
 
 def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> dict[str, Any]:
@@ -235,7 +237,7 @@ def _total(plan: StudyPlan) -> str:
     parts = [f"{count} {state.value}" for state, count in totals.items() if count]
     left = seconds_left(plan)
     time_left = f"; about {format_seconds(left)} of runs left" if left else ""
-    return f"{len(plan.runs)} runs: {', '.join(parts)}{time_left}"
+    return f"{counted(len(plan.runs), 'run')}: {', '.join(parts)}{time_left}"
 
 
 def totals_of(plan: StudyPlan) -> dict[RunState, int]:
@@ -255,18 +257,36 @@ def has_ended(plan: StudyPlan) -> bool:
     return all(planned.state in _ENDED for planned in plan.runs)
 
 
-class StudyDisplay:
-    """Shows the progress of the whole study."""
+class StudyDisplay(Watcher):
+    """Shows the progress of the whole study: as graphs on a terminal, unless they are to be `plain` lines."""
 
-    def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, show: Show) -> None:
-        self.count = 0  # of runs that have ended
-        self._labels, self._total, self._side_by_side = labels, total, side_by_side
-        self._estimates, self._show = estimates, show
+    def __init__(self, plain: bool) -> None:
+        self._plain, self._count = plain, 0  # of runs that have ended
         self._changed = time.monotonic()
+        self._pipe_for: PipeFor = no_pipe
+
+    @contextmanager
+    def watching(
+        self, plan: StudyPlan, runs: Sequence[PlannedRun], side_by_side: int, estimates: Estimates
+    ) -> Iterator[None]:
+        """Show the progress of runs while they are done, and say how many of them are when they are stopped."""
+        self._labels, self._total = Labels(plan), len(runs)
+        self._side_by_side, self._estimates = side_by_side, estimates
+        with _shown_progress(f"run {plan.study.name}", self._plain) as (self._show, self._pipe_for):
+            try:
+                yield
+            except (KeyboardInterrupt, SystemExit):
+                done = f"{self._count} of {counted(self._total, 'run')}"
+                status(f"  stopped after {done}; the same command goes on with the others")
+                raise
+
+    def pipe_for(self, planned: PlannedRun) -> ProgressPipe | None:
+        """Return the pipe by which a run reports what is drawn of it."""
+        return self._pipe_for(planned)
 
     def report(self, ended: Ended, progress: Progress) -> None:
         """Write a line about a run that has ended."""
-        self.count += 1
+        self._count += 1
         self._changed = time.monotonic()
         outcome = ended.outcome
         words = [outcome.reason or "completed"]
@@ -277,7 +297,7 @@ class StudyDisplay:
             if metric.get("value") is not None:
                 words.append(format_quantity(metric["value"], metric["unit"]))
             words.append(format_seconds(ended.seconds))
-        number = f"[{self.count:>{len(str(self._total))}}/{self._total}]"
+        number = f"[{self._count:>{len(str(self._total))}}/{self._total}]"
         status(f"{number} {self._labels.of(ended.planned)}: {', '.join(words)}{self._left(progress)}")
 
     def watch(self, progress: Progress) -> None:
@@ -285,9 +305,9 @@ class StudyDisplay:
         if not progress.active:
             self._changed = time.monotonic()  # nothing comes nearer to its end
         waiting = "" if progress.active else f"; waiting {progress.reason.value}"
-        headline = f"{self.count} of {self._total} done{self._left(progress)}{waiting}"
+        headline = f"{self._count} of {self._total} done{self._left(progress)}{waiting}"
         labels = {key: self._labels.of(planned) for key, planned in progress.active.items()}
-        self._show(headline, self.count, self._total, labels)
+        self._show(headline, self._count, self._total, labels)
 
     def _left(self, progress: Progress) -> str:
         if not progress.remaining:
@@ -301,7 +321,7 @@ class StudyDisplay:
 
 
 @contextmanager
-def shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
+def _shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
     """Yield what shows how far the study is, as graphs or in a line, and what its runs report by."""
     if plain or not can_draw():
         with step(title) as current:
@@ -316,20 +336,37 @@ def shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
         yield view.show, view.pipe_for
 
 
-def show_commands(plan: StudyPlan, selection: Selection, settings: Settings, form: str) -> None:
+def show_commands(commands: Iterable[RunCommand], form: str) -> None:
     """Print the runs that would be done, in their order, with their commands."""
-    systems = prepare_systems(plan, selection.runs, settings, 1)
-    labels = Labels(plan)
     columns = ("key", "run", "estimate", "command")
-    rows = [
-        (each.key, labels.of(each), each.seconds, shlex.join(run_argv(each, systems[each.run.system][0])))
-        for each in selection.runs
-    ]
-    documents = [dict(zip(columns, row, strict=True)) for row in rows]
+    rows = [(each.planned.key, each.label, each.planned.seconds, shlex.join(each.argv)) for each in commands]
 
     def show() -> None:
         for key, label, _, command in rows:
             output(f"# {label}, {key}\n{command}")
-        status(f"{len(rows)} runs")
+        status(counted(len(rows), "run"))
+
+    answer(form, [dict(zip(columns, row, strict=True)) for row in rows], Table(columns, rows), show)
+
+
+def show_arrays(arrays: Sequence[SubmittedArray], dry_run: bool, form: str) -> None:
+    """Print job arrays that were submitted, or with `dry_run` their scripts."""
+    columns = ("job", "system", "runs", "nodes", "devices", "minutes", "script")
+    rows = [(each.job or None, *_shape(each.array), str(each.array.script)) for each in arrays]
+    documents = [dict(zip(columns, row, strict=True)) for row in rows]
+    scripts = [each.script for each in arrays]
+    if dry_run:
+        documents = [{**document, "text": text} for document, text in zip(documents, scripts, strict=True)]
+
+    def show() -> None:
+        if dry_run:
+            output("\n".join(scripts))
+        elif rows:
+            output_table(*columns, rows=rows)
 
     answer(form, documents, Table(columns, rows), show)
+
+
+def _shape(array: JobArray) -> tuple[str, int, int, int, int]:
+    shape = array.shape
+    return shape.system, len(array.tasks), shape.nodes, shape.devices, shape.seconds // 60

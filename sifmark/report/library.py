@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sifmark.core.console import step
-from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
 from sifmark.report.anonymous import anonymiser_of
@@ -15,7 +15,7 @@ from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
 from sifmark.results.catalogue import path_of
-from sifmark.results.load import load_all
+from sifmark.results.load import load_all, require_valid
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.published.comparison import compare_with_published
@@ -67,14 +67,7 @@ class WrittenReport:
 
     def require_complete(self) -> None:
         """Raise SifmarkError if documents are not valid, or lack the signature that was required."""
-        if self.report.results.invalid:
-            remedy = "repair or remove them, and write the report again: sifmark results.validate lists the problems"
-            raise SifmarkError(
-                f"{len(self.report.results.invalid)} documents are not valid", remedy, code="result-invalid"
-            )
-        if self.report.results.unsigned:
-            cause = f"{len(self.report.results.unsigned)} documents are not signed by a trusted key"
-            raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
+        require_valid(self.report.results.invalid, self.report.results.unsigned, "; the report has the others")
 
 
 def report(
