@@ -9,7 +9,7 @@ from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, answer_record
 from sifmark.commands.image import signing_key
 from sifmark.commands.pipelines import folded, write_junit
-from sifmark.core.console import printable
+from sifmark.core.console import counted, printable
 from sifmark.core.terminal import detail, output, paint, status
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def pull(
     required = must_be_signed(bool(key), settings)
     report = publisher_of(engine).pull(name, registry, tag, engine, settings, required)
     signature = f"signed by {report.signer}" if report.signer else "signature not checked: no key is trusted here"
-    text = f"{report.address}: {report.identity}, {signature}, {len(report.names)} names"
+    text = f"{report.address}: {report.identity}, {signature}, {counted(len(report.names), 'name')}"
     answer_record(form, report.document(), lambda: output(text))
     if form == TABLE:
         detail(f"  {', '.join(report.names)}")

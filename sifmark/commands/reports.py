@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
-from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out, report_copies
-from sifmark.core.console import printable
+from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out
+from sifmark.core.console import counted, printable
 from sifmark.core.files import human_size
 from sifmark.core.terminal import output, output_table, status, warn
 
@@ -105,13 +105,13 @@ def _show(options: ReportOptions, names: Sequence[str]) -> None:
         for name in names
         if "/" not in name
     ]
-    rows += [(printable(f"{options.folder / folder}/"), f"{count} files") for folder, count in folders.items()]
+    rows += [(printable(f"{options.folder / folder}/"), counted(count, "file")) for folder, count in folders.items()]
     output_table("file", "size", rows=rows)
 
 
 def _report_left_out(report: Report) -> None:
-    report_copies(report.results.duplicates)
-    list_left_out("left out", [printable(f"{each.file}: {each.reason}") for each in report.left_out])
+    left_out = [printable(f"{each.file}: {each.reason}") for each in report.left_out]
+    list_left_out(left_out, report.results.duplicates, "left out")
     for each in report.refused:
         warn(printable(f"not compared: {each.reason}; for example {each.file}"))
     if report.notices:
@@ -168,11 +168,10 @@ def site(
     )
     folder_of_site(Path(target))
     made = make_site([Path(folder) for folder in folders], options)
-    status(f"{len(made.results.members)} results read; drawing {len(made.charts())} charts")
+    status(f"{counted(len(made.results.members), 'result')} read; drawing {counted(len(made.charts()), 'chart')}")
     pages = dict(site_pages(made, draw(made, options.processes)))
     vanished = write_site(Path(target), {**copies(made), **pages})
-    list_left_out("left out, not valid", made.results.invalid)
-    report_copies(made.results.duplicates)
+    list_left_out(made.results.invalid, made.results.duplicates, "left out, not valid")
     count = sum(name.endswith(".html") for name in pages)
     document = {
         "folder": target,
@@ -185,5 +184,5 @@ def site(
         "invalid": len(made.results.invalid),
         "duplicates": made.results.duplicates,
     }
-    text = f"written: {printable(target)}/index.html and {count - 1} pages more"
+    text = f"written: {printable(target)}/index.html and {counted(count - 1, 'page')} more"
     answer_record(form, document, lambda: output(text))

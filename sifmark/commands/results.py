@@ -7,11 +7,11 @@ import shlex
 import sys
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
-from sifmark.commands.answers import TABLE, Table, answer, list_left_out, report_copies
-from sifmark.core.console import printable
+from sifmark.commands.answers import TABLE, Table, answer, list_left_out
+from sifmark.core.console import counted, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_quiet, output, output_table, paint, status
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from sifmark.core.settings import Settings
+    from sifmark.library import Results
     from sifmark.results.load import LoadedResult
-
-    Problems = dict[str, list[str]]  # by file
 
 
 @cli.command("results.show", example="results.show results/")
@@ -31,38 +30,36 @@ if TYPE_CHECKING:
 @cli.format_option
 def show_results(paths: Sequence[str], form: str = TABLE, all_metrics: bool = False) -> None:
     """Print a summary of results."""
-    from sifmark.results.load import load_all
+    from sifmark.library import load
     from sifmark.results.summary import summary_row
 
-    results = list(load_all(paths))
-    documents = [result.document for result in results if not result.problems]
-    rows = [summary_row(document) for document in documents]
+    results = load(paths)
+    rows = [summary_row(result.document) for result in results]
     table = Table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
-    many = len(documents) > 1 and not all_metrics
-    answer(form, rows, table, lambda: _show_table(results) if many else _show_each(documents, all_metrics))
-    problems = [f"{printable(result.file)}: {printable(result.problems[0])}" for result in results if result.problems]
-    if problems:
+    many = len(results) > 1 and not all_metrics
+    answer(form, rows, table, lambda: _show_table(results) if many else _show_each(results, all_metrics))
+    list_left_out((), len(results.duplicates))
+    if problems := [printable(f"{file}: {texts[0]}") for file, texts in results.invalid.items()]:
         remedy = f"see all problems: sifmark results.validate {shlex.join(paths)}"
         raise SifmarkError("\n".join(problems), remedy, code="result-invalid")
 
 
-def _show_table(results: Iterable[LoadedResult]) -> None:
-    """Print a row for each valid result; a command for one of them shows the rest."""
+def _show_table(results: Results) -> None:
+    """Print a row for each result; a command for one of them shows the rest."""
     from sifmark.results.summary import SHORT_COLUMNS, short_row
     from sifmark.results.warnings import warnings_of
 
-    valid = [result for result in results if not result.problems]
-    output_table(*SHORT_COLUMNS, rows=[short_row(result.document) for result in valid])
-    marked = "; ! marks a warning" if any(any(warnings_of(result.document)) for result in valid) else ""
-    status(f"{len(valid)} results{marked}; one in full: sifmark results.show {shlex.quote(valid[0].file)}")
+    output_table(*SHORT_COLUMNS, rows=[short_row(result.document) for result in results])
+    marked = "; ! marks a warning" if any(any(warnings_of(result.document)) for result in results) else ""
+    one = f"one in full: sifmark results.show {shlex.quote(results[0].file)}"
+    status(f"{counted(len(results), 'result')}{marked}; {one}")
 
 
-def _show_each(documents: Iterable[dict[str, Any]], every_metric: bool) -> None:
+def _show_each(results: Results, every_metric: bool) -> None:
     from sifmark.results.summary import summary
 
-    for number, document in enumerate(documents):
-        lines = summary(document, every_metric)
-        output("\n".join(map(printable, [""] * bool(number) + lines)))
+    for number, result in enumerate(results):
+        output("\n".join(map(printable, [""] * bool(number) + summary(result.document, every_metric))))
 
 
 @cli.command("results.validate", example="results.validate results/")
@@ -79,10 +76,18 @@ def validate_results(paths: Iterable[str], form: str = TABLE, finished: bool = F
         for file, results in groupby(load_all(paths), key=lambda result: result.file)
     }
     documents = [{"file": file, "valid": not texts, "problems": texts} for file, texts in problems.items()]
-    rows = [(file, _validity(texts), "; ".join(texts)) for file, texts in problems.items()]
-    answer(form, documents, Table(("file", "state", "problems"), rows), lambda: _show_validity(problems))
+    rows = [(file, "invalid" if texts else "valid", "; ".join(texts)) for file, texts in problems.items()]
+
+    def show() -> None:
+        for file, state, _ in rows:
+            if problems[file] or not is_quiet():
+                output(f"{paint(state)}  {printable(file)}")
+            for problem in problems[file]:
+                output(f"  {printable(problem)}")
+
+    answer(form, documents, Table(("file", "state", "problems"), rows), show)
     if invalid := sum(map(bool, problems.values())):
-        cause = f"{invalid} of {len(problems)} files are not valid"
+        cause = f"not valid: {invalid} of {counted(len(problems), 'file')}"
         raise SifmarkError(cause, "the lines above name each field", code="result-invalid")
     status(f"{len(problems)} valid")
 
@@ -100,19 +105,6 @@ def _problems(result: LoadedResult, finished: bool, key: str) -> Iterator[str]:
         yield f"belongs to another run: {difference}"
 
 
-def _show_validity(problems: Problems) -> None:
-    """Print a line for each file, if quiet only for those that are not valid, and for each problem."""
-    for file, texts in problems.items():
-        if texts or not is_quiet():
-            output(f"{paint(_validity(texts))}  {printable(file)}")
-        for problem in texts:
-            output(f"  {printable(problem)}")
-
-
-def _validity(problems: list[str]) -> str:
-    return "invalid" if problems else "valid"
-
-
 @cli.command("results.sign", example="results.sign results/ --key site.pem")
 @cli.results_argument()
 @cli.option("--key", "Private key in PEM form. [default: results_key]", "FILE")
@@ -127,14 +119,10 @@ def sign_files(paths: Iterable[str], settings: Settings, key: str = "", form: st
         remedy = "name one: --key FILE.pem, or results_key in sifmark.toml"
         raise UsageError("which key should sign?", remedy, code="invalid-option")
     envelopes = {file: sign_results(Path(file), private) for file in files_of(paths)}
-    documents = [{"file": file, "envelope": str(envelope)} for file, envelope in envelopes.items()]
     rows = [(file, str(envelope)) for file, envelope in envelopes.items()]
-    answer(form, documents, Table(("file", "envelope"), rows), lambda: _show_signed(envelopes.values()))
-
-
-def _show_signed(envelopes: Iterable[Path]) -> None:
-    for envelope in envelopes:
-        output(f"signed: {printable(str(envelope))}")
+    documents = [{"file": file, "envelope": envelope} for file, envelope in rows]
+    shown = "\n".join(printable(f"signed: {envelope}") for _, envelope in rows)
+    answer(form, documents, Table(("file", "envelope"), rows), lambda: output(shown))
 
 
 @cli.command("results.verify", example="results.verify results/ --key site.pub")
@@ -148,10 +136,16 @@ def verify_files(paths: Iterable[str], settings: Settings, form: str = TABLE) ->
     require_trusted_keys(settings.keys)
     verdicts = [(file, *_verdict(Path(file), settings.keys)) for file in files_of(paths)]
     documents = [{"file": file, "signer": signer, "reason": reason} for file, signer, reason in verdicts]
-    rows = [(file, _signature(signer), signer or reason) for file, signer, reason in verdicts]
-    answer(form, documents, Table(("file", "state", "detail"), rows), lambda: _show_verified(rows))
-    if refuted := [file for file, signer, _ in verdicts if signer is None]:
-        cause = f"{len(refuted)} of {len(verdicts)} files are not signed by a key that is trusted here"
+    rows = [(file, "signed" if signer else "not signed", signer or reason or "") for file, signer, reason in verdicts]
+
+    def show() -> None:
+        for file, state, detail in rows:
+            if state != "signed" or not is_quiet():
+                output(f"{paint(state)}  {printable(file)}  {printable(detail)}")
+
+    answer(form, documents, Table(("file", "state", "detail"), rows), show)
+    if refuted := sum(signer is None for _, signer, _ in verdicts):
+        cause = f"not signed by a key that is trusted here: {refuted} of {counted(len(verdicts), 'file')}"
         raise SifmarkError(cause, "the lines above say why", code="signature-untrusted")
     status(f"{len(verdicts)} signed")
 
@@ -166,17 +160,6 @@ def _verdict(file: Path, keys: Sequence[str]) -> tuple[str | None, str | None]:
         if isinstance(error, UsageError):
             raise
         return None, error.cause
-
-
-def _signature(signer: str | None) -> str:
-    return "signed" if signer else "not signed"
-
-
-def _show_verified(rows: Sequence[tuple[str, str, str | None]]) -> None:
-    """Print a line for each file, if quiet only for those that no trusted key has signed."""
-    for file, state, detail in rows:
-        if state != "signed" or not is_quiet():
-            output(f"{paint(state)}  {printable(file)}  {printable(detail or '')}")
 
 
 @cli.command("results.trace", example="results.trace result.json")
@@ -224,24 +207,22 @@ def trace_results(
 def export_results(paths: Sequence[str], target: str = "", form: str = "", table: str = "runs") -> None:
     """Write a tidy table of results for other programs."""
     from sifmark.results.export import ExportCounts, format_of, require_elsewhere, rows_of, write_file, write_rows
+    from sifmark.results.load import require_valid
     from sifmark.results.tidy import Table as TidyTable
 
     file = Path(target) if target and target != "-" else None
     chosen, of, counts = format_of(form, file), TidyTable(table), ExportCounts()
     if file is not None:
         require_elsewhere(file, paths)
-    rows = rows_of(paths, of, counts)
-    first = list(islice(rows, 1))
+    every = rows_of(paths, of, counts)
+    rows = chain(list(islice(every, 1)), every)
     if not counts.runs:
         cause = f"no valid result to export; {len(counts.invalid)} are not valid, for example {counts.invalid[0]}"
         raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")
     if file is None:
-        write_rows(chain(first, rows), of, chosen, sys.stdout)
+        write_rows(rows, of, chosen, sys.stdout)
     else:
-        write_file(chain(first, rows), of, chosen, file)
-        output(f"exported: {printable(target)}, {counts.rows} rows of {counts.runs} runs")
-    report_copies(counts.duplicates)
-    list_left_out("left out", counts.invalid)
-    if counts.invalid:
-        cause = f"{len(counts.invalid)} documents are not valid; the table has the others"
-        raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")
+        write_file(rows, of, chosen, file)
+        output(f"exported: {printable(target)}, {counted(counts.rows, 'row')} of {counted(counts.runs, 'run')}")
+    list_left_out(counts.invalid, counts.duplicates, "left out")
+    require_valid(counts.invalid, more="; the table has the others")

@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 
 from sifmark.commands.answers import Table, answer
@@ -136,17 +137,7 @@ def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) 
             for name, identity in plan.images.items()
         },
         "groups": [dict(zip(_NAMES, _plan_cells(row), strict=True)) for row in rows],
-        "reasons": [
-            {
-                "state": remark.state,
-                "system": remark.system,
-                "group": remark.group,
-                "reason": remark.reason,
-                "cells": list(remark.cells),
-                "runs": remark.runs,
-            }
-            for remark in remarks
-        ],
+        "reasons": [asdict(remark) for remark in remarks],
         "runs": [_run_document(each) for each in plan.runs],
     }
 

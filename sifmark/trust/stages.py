@@ -50,7 +50,8 @@ class StageResult:
     @property
     def reasons(self) -> list[str]:
         """What was found, and for a failure its remedy."""
-        return [*filter(None, self.findings), *([self.check.remedy] if self.check.status is Status.FAILED else [])]
+        remedy = self.check.remedy if self.check.status is Status.FAILED else ""
+        return [reason for reason in (*self.findings, remedy) if reason]
 
     def document(self) -> dict[str, Any]:
         """Return the outcome as programs read it."""
@@ -63,7 +64,7 @@ def verify_images(
     stages: Sequence[Stage] | None = None,
     *,
     signed: bool = False,
-    around: Callable[[str], AbstractContextManager[None]] = nullcontext,
+    around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
 ) -> dict[str, list[StageResult]]:
     """Verify images, recipes, globs or files, each image once, and return the outcomes by address.
 
