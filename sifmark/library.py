@@ -73,8 +73,8 @@ def compare(
     Raises UsageError for a name that no result has, or a path without results.
     """
     if against and baseline is not None:
-        cause = "--against and --baseline both name baselines"
-        raise UsageError(cause, "ask for one of them", code="invalid-option")
+        cause = f"two baselines are named: {against} and another"
+        raise UsageError(cause, "ask for one of them: --against or --baseline", code="invalid-option")
     require_trusted_keys(trusted_keys)
     place = "" if baseline is None or isinstance(baseline, Mapping) else str(fspath(baseline))
     query = _query(metrics, by, allow, None if place else baseline, against=bool(place or against))
@@ -285,7 +285,9 @@ class Comparison:
 
         Raises UsageError for other than one limit, or one that would let the worse pass.
         """
-        return Gate.of(minimum, maximum).judge(self.compared)
+        gate = Gate.of(minimum, maximum)
+        gate.require_sense(self.compared)
+        return gate.judge(self.compared)
 
 
 def _query(
@@ -294,7 +296,7 @@ def _query(
     """Return what is asked of results. Raises UsageError."""
     names = () if metrics == EVERY_METRIC else _names(metrics)
     if not names and metrics != EVERY_METRIC:
-        raise UsageError("no metric is named", f"name some, or {EVERY_METRIC}", code="invalid-option")
+        raise UsageError("the list of metrics is empty", f"name some, or {EVERY_METRIC}", code="invalid-option")
     return Query(
         metrics=names or DEFAULT_METRICS,
         every_metric=metrics == EVERY_METRIC,

@@ -100,7 +100,7 @@ def compare(
         trusted_keys=trusted_keys,
         settings=settings,
     )
-    verdict = gate.judge(asked.compared) if gate else None
+    verdict = asked.gate(fail_below, fail_above) if gate else None
     if asked.compared.tables or form == JSON:
         output(_written(asked.compared, form))
         add_summary("Comparison", lambda: as_markdown(asked.compared).splitlines())

@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import JSON, TABLE, Table, answer
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from sifmark.builds.batch import BuildOutcome, PlannedBuild
-    from sifmark.builds.listing import Row
     from sifmark.core.settings import Settings
     from sifmark.engines import Engine
     from sifmark.trust.stages import StageResult
@@ -77,38 +76,34 @@ def _show_matrix(settings: Settings) -> None:
 
 
 def _show_recipes(engine: Engine, settings: Settings, form: str) -> None:
-    from sifmark.builds.listing import recipe_rows, recipe_state
-    from sifmark.recipes.names import workloads_of
-    from sifmark.recipes.recipe import recipe_names
+    from sifmark.builds.listing import buildable, image_rows, recipe_rows, recipe_state, workload_rows
+    from sifmark.recipes.names import images, workloads_of
 
-    states = {recipe: recipe_state(recipe, engine, settings) for recipe in recipe_names()}
-    rows = [_recipe_cells(recipe, states[recipe["name"]]) for recipe in recipe_rows()]
-    table = Table(("recipe", "device and framework", "state", "size", "note"), rows)
-    answer(form, _everything(engine, settings) if form == JSON else None, table)
+    rows, document = recipe_rows(), None
+    if form == JSON:
+        recipes = [{**row, **buildable(row["name"], settings)} for row in rows]
+        everything = image_rows(images(), engine, settings)
+        document = {"recipes": recipes, "workloads": workload_rows(), "images": everything}
+    states = [recipe_state(row["name"], engine, settings) for row in rows]
+    cells = [
+        [row["name"], row["title"], state["state"], human_size(state["size"]) if state["size"] else "", state["note"]]
+        for row, state in zip(rows, states, strict=True)
+    ]
+    answer(form, document, Table(("recipe", "device and framework", "state", "size", "note"), cells))
     if form == TABLE:
-        count = len(set().union(*map(workloads_of, recipe_names())))
+        count = len(set().union(*(workloads_of(row["name"]) for row in rows)))
         status(f"{count} workloads: sifmark list workloads.  The images of a recipe: sifmark list cpu.")
-
-
-def _recipe_cells(recipe: Row, state: Row) -> list[Any]:
-    size = human_size(state["size"]) if state["size"] else ""
-    return [recipe["name"], recipe["title"], state["state"], size, state["note"]]
-
-
-def _everything(engine: Engine, settings: Settings) -> dict[str, list[Row]]:
-    from sifmark.builds.listing import buildable, image_rows, recipe_rows, workload_rows
-    from sifmark.recipes.names import images
-
-    recipes = [{**recipe, **buildable(recipe["name"], settings)} for recipe in recipe_rows()]
-    return {"recipes": recipes, "workloads": workload_rows(), "images": image_rows(images(), engine, settings)}
 
 
 def _show_workloads(form: str) -> None:
     from sifmark.builds.listing import workload_rows
     from sifmark.results.numbers import format_scaled
 
-    rows = workload_rows()
-    cells = [[row["name"], _short_title(row), format_scaled(row["parameters"], ""), _operations(row)] for row in rows]
+    rows, cells = workload_rows(), []
+    for row in rows:
+        title = row["title"].partition(",")[0].partition(" over ")[0]
+        operations = f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
+        cells.append([row["name"], title, format_scaled(row["parameters"], ""), operations])
     answer(form, {"workloads": rows}, Table(("workload", "title", "parameters", "operations"), cells))
     if form == TABLE:
         others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
@@ -118,33 +113,19 @@ def _show_workloads(form: str) -> None:
 
 def _show_bounds(device: str, form: str) -> None:
     from sifmark.builds.listing import devices_with_bounds, with_bounds, workload_rows
+    from sifmark.results.numbers import format_quantity
 
-    rows = with_bounds(workload_rows(), devices_with_bounds(device))
-    cells = [[row["name"], *_bound_cells(bound)] for row in rows for bound in row["bounds"]]
+    rows, cells = with_bounds(workload_rows(), devices_with_bounds(device)), []
+    for name, bound in [(row["name"], bound) for row in rows for bound in row["bounds"]]:
+        where = bound["device"] + ("" if bound["part"] == "package" else f" ({bound['part']})")
+        highest = format_quantity(bound["throughput"], bound["unit"])
+        settings = (bound["task"], where, bound["precision"], bound["batch_size"])
+        cells.append([name, *settings, highest, bound["limit"]])
     columns = ("workload", "task", "device", "precision", "batch size", "at most", "limit")
     answer(form, {"workloads": rows}, Table(columns, cells))
     if form == TABLE:
         without = [row["name"] for row in rows if not row["bounds"]]
         status(f"By peak operations and memory bandwidth (roofline). No bound: {', '.join(without)}.")
-
-
-def _bound_cells(bound: Row) -> list[Any]:
-    from sifmark.results.numbers import format_quantity
-
-    part = "" if bound["part"] == "package" else f" ({bound['part']})"
-    highest = format_quantity(bound["throughput"], bound["unit"])
-    device = f"{bound['device']}{part}"
-    return [bound["task"], device, bound["precision"], bound["batch_size"], highest, bound["limit"]]
-
-
-def _short_title(row: Row) -> str:
-    return str(row["title"]).partition(",")[0].partition(" over ")[0]
-
-
-def _operations(row: Row) -> str:
-    from sifmark.results.numbers import format_scaled
-
-    return f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
 
 
 def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) -> None:
@@ -230,8 +211,15 @@ def _patterns(names: Sequence[str], everything: bool) -> tuple[str, ...]:
 
 
 def _plan_table(builds: Sequence[PlannedBuild]) -> Table:
-    columns = ("recipe", "to do", "why", "size", "time", "in the cache")
-    return Table(columns, [_plan_row(build) for build in builds])
+    rows = []
+    for build in builds:
+        size, seconds = build.forecast.size, build.forecast.seconds
+        needs = [human_size(size) if size else "", f"{seconds:.0f} s" if seconds else ""]
+        about = [f"about {each}" if each else "unknown" for each in needs]
+        needs = about if build.action.value == "build" else ["", ""]
+        reason = build.reason.splitlines()[0]
+        rows.append([build.recipe, build.action.value, reason, *needs, ", ".join(build.cached_stages)])
+    return Table(("recipe", "to do", "why", "size", "time", "in the cache"), rows)
 
 
 def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
@@ -245,35 +233,11 @@ def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
         status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
 
 
-def _plan_row(build: PlannedBuild) -> list[str]:
-    size, seconds = build.forecast.size, build.forecast.seconds
-    return [
-        build.recipe,
-        build.action.value,
-        build.reason.splitlines()[0],
-        _estimate(build, human_size(size) if size else ""),
-        _estimate(build, f"{seconds:.0f} s" if seconds else ""),
-        ", ".join(build.cached_stages),
-    ]
-
-
-def _estimate(build: PlannedBuild, value: str) -> str:
-    if build.action.value != "build":
-        return ""
-    return f"about {value}" if value else "unknown"
-
-
 def _answer_outcomes(outcomes: Sequence[BuildOutcome], engine: Engine, form: str) -> None:
     columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
     table = Table(columns, [_outcome_row(outcome) for outcome in outcomes])
-    document = [outcome.document() for outcome in outcomes]
-    answer(
-        form,
-        document,
-        table,
-        (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None,
-        summary="Built images",
-    )
+    show = (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None
+    answer(form, [outcome.document() for outcome in outcomes], table, show, summary="Built images")
 
 
 def _show_one(outcome: BuildOutcome, engine: Engine) -> None:
@@ -284,15 +248,10 @@ def _show_one(outcome: BuildOutcome, engine: Engine) -> None:
 
 
 def _outcome_row(outcome: BuildOutcome) -> list[str]:
-    return [
-        outcome.recipe,
-        f"{outcome.state}: {outcome.reason.splitlines()[0]}" if outcome.reason else outcome.state,
-        f"{outcome.seconds:.1f}",
-        human_size(outcome.size) if outcome.size else "",
-        outcome.digest or "",
-        ", ".join(outcome.reused),
-        str(len(outcome.names)),
-    ]
+    state = f"{outcome.state}: {outcome.reason.splitlines()[0]}" if outcome.reason else outcome.state
+    size = human_size(outcome.size) if outcome.size else ""
+    seconds, reused = f"{outcome.seconds:.1f}", ", ".join(outcome.reused)
+    return [outcome.recipe, state, seconds, size, outcome.digest or "", reused, str(len(outcome.names))]
 
 
 @cli.command("run", example="run resnet50-cpu -- --steps 20 --output results/")
@@ -313,9 +272,10 @@ def run(
     plain: bool = False,
 ) -> None:
     """Run an image with the flags and bind mounts that it needs."""
-    from sifmark.commands.run import run_image
+    from sifmark.commands.run import start_image
+    from sifmark.engines.start import find
 
-    run_image(name, arguments, settings, printed, require_signature or bool(key), plain)
+    start_image(*find(name, settings), arguments, settings, printed, require_signature or bool(key), plain)
 
 
 @cli.command("verify", example="verify cpu")

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sifmark.core.settings import Settings
-    from sifmark.report.library import ReportOptions
     from sifmark.report.report import Report
-    from sifmark.report.results import ReportResults
 
 anonymous_flag = cli.flag("--anonymous", "Replace hosts, users and paths by labels.")
 anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too.")
@@ -64,49 +62,37 @@ def report(
 
     With what should not be published, and what was left out and why.
     """
-    from sifmark.report.library import ReportOptions
-    from sifmark.results.catalogue import path_of
-
-    options = ReportOptions(
-        *(tuple(paths), study, results, against, path_of(by) if by else "", baseline, title),
-        anonymous=anonymous or anonymous_sites,
-        anonymous_sites=anonymous_sites,
-        trusted_keys=settings.keys if require_signature else None,
-        output=folder,
-    )
-    write_report(options, settings, form)
-
-
-def write_report(options: ReportOptions, settings: Settings, form: str = TABLE) -> None:
-    """Write a report and print which files it has. Raises SifmarkError."""
     from sifmark.report import library
     from sifmark.report.write import PAGE
 
-    written = library.write(options, settings)
-    _answer(options, written.names, form)
+    written = library.report(
+        paths,
+        folder,
+        study=study,
+        results=results,
+        against=against,
+        by=by,
+        baseline=baseline,
+        title=title,
+        anonymous=anonymous,
+        anonymous_sites=anonymous_sites,
+        trusted_keys=settings.keys if require_signature else None,
+        settings=settings,
+    )
+    sizes = {name: (written.folder / name).stat().st_size for name in written.names}
+    rows = [(str(written.folder / name), size) for name, size in sizes.items()]
+    document = {"folder": folder, "files": [{"file": file, "size": size} for file, size in rows]}
+
+    def show() -> None:
+        folders = Counter(name.partition("/")[0] for name in sizes if "/" in name)
+        shown = [(name, human_size(size)) for name, size in sizes.items() if "/" not in name]
+        shown += [(f"{name}/", counted(count, "file")) for name, count in folders.items()]
+        output_table("file", "size", rows=[(printable(f"{written.folder}/{name}"), size) for name, size in shown])
+
+    answer(form, document, Table(("file", "bytes"), rows), show)
     _report_left_out(written.report)
-    _report_no_counterpart(options, written.report.results)
-    page = options.folder / PAGE
-    status(f"open {printable(str(page))} in a browser")
+    status(f"open {printable(str(written.folder / PAGE))} in a browser")
     written.require_complete()
-
-
-def _answer(options: ReportOptions, names: Sequence[str], form: str) -> None:
-    sizes = {str(options.folder / name): (options.folder / name).stat().st_size for name in names}
-    document = {"folder": options.output, "files": [{"file": file, "size": size} for file, size in sizes.items()]}
-    answer(form, document, Table(("file", "bytes"), list(sizes.items())), lambda: _show(options, names))
-
-
-def _show(options: ReportOptions, names: Sequence[str]) -> None:
-    """Print the files; of a folder, how many it has."""
-    folders = Counter(name.partition("/")[0] for name in names if "/" in name)
-    rows = [
-        (printable(str(options.folder / name)), human_size((options.folder / name).stat().st_size))
-        for name in names
-        if "/" not in name
-    ]
-    rows += [(printable(f"{options.folder / folder}/"), counted(count, "file")) for folder, count in folders.items()]
-    output_table("file", "size", rows=rows)
 
 
 def _report_left_out(report: Report) -> None:
@@ -117,12 +103,6 @@ def _report_left_out(report: Report) -> None:
     if report.notices:
         reasons = ", ".join(f"{notice.mark.name} ({notice.count})" for notice in report.notices)
         warn(f"not for publication: {reasons}")
-
-
-def _report_no_counterpart(options: ReportOptions, results: ReportResults) -> None:
-    if options.kind == "published" and not (results.published or results.over_published):
-        why = f"sifmark compare RESULTS --against {options.against} says why"
-        warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
 
 
 @cli.command("report.site", example="report.site results/ --output public/")

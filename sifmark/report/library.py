@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sifmark.core.console import step
+from sifmark.core.console import printable, step, warn
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
@@ -24,8 +24,8 @@ KEPT, PUBLISHED = "baseline", "published"  # kinds of `against`: KIND:NAME
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """Of which results a report is, beside what they are put, and where it goes."""
+class _Options:
+    """Of which results a report is, and beside what they are put."""
 
     paths: tuple[str, ...]
     study: str = ""
@@ -33,11 +33,9 @@ class ReportOptions:
     against: str = ""
     by: str = ""  # dotted path of the field that names systems
     baseline: str = ""
-    title: str = ""
     anonymous: bool = False  # hosts, users and paths
     anonymous_sites: bool = False  # sites too
-    trusted_keys: tuple[str, ...] | None = None  # if signatures are required
-    output: str = "report"
+    trusted_keys: Sequence[str] | None = None  # if signatures are required
     only: frozenset[str] = frozenset()  # IDs of results; empty for all at the paths
 
     @property
@@ -50,11 +48,6 @@ class ReportOptions:
     def name(self) -> str:
         """Its name."""
         return self.against.partition(":")[2]
-
-    @property
-    def folder(self) -> Path:
-        """Where the report goes."""
-        return Path(self.output)
 
 
 @dataclass(frozen=True)
@@ -75,46 +68,56 @@ def report(
     folder: str | Path = "report",
     *,
     study: str = "",
+    results: str = "results",
     against: str = "",
     by: str = "",
     baseline: str = "",
     title: str = "",
     anonymous: bool = False,
+    anonymous_sites: bool = False,
+    trusted_keys: Sequence[str] | None = None,
     only: Iterable[str] = (),
     settings: Settings | None = None,
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
+    Without paths it is of the results of `study` in the folder `results`. `against` is a kept baseline, published
+    figures or the path of other results. With `trusted_keys` only results that one of them has signed count.
+
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
-    options = ReportOptions(
-        *(tuple(map(str, paths)), study, "results", against, path_of(by) if by else "", baseline, title),
-        anonymous=anonymous,
-        output=str(folder),
-        only=frozenset(only),
-    )
-    return write(options, settings or load_settings())
-
-
-def write(options: ReportOptions, settings: Settings) -> WrittenReport:
-    """Write a report. Raises SifmarkError."""
     require_packages("a report")
     from sifmark.report.write import folder_of_report, write_report
 
-    folder_of_report(options.folder)
-    require_trusted_keys(options.trusted_keys)
+    options = _Options(
+        tuple(map(str, paths)),
+        study,
+        results,
+        against,
+        path_of(by) if by else "",
+        baseline,
+        anonymous=anonymous or anonymous_sites,
+        anonymous_sites=anonymous_sites,
+        trusted_keys=trusted_keys,
+        only=frozenset(only),
+    )
+    target = Path(folder)
+    folder_of_report(target)
+    require_trusted_keys(trusted_keys)
     with step("read results"):
-        study = load_study(options.study) if options.study else None
-        made = make_report(_results(options, settings), study, options.title)
+        made = make_report(_results(options, settings or load_settings()), load_study(study) if study else None, title)
     names = []
-    with step(f"write {options.output}") as progress:
-        for name in write_report(made, options.folder):
+    with step(f"write {folder}") as progress:
+        for name in write_report(made, target):
             names.append(name)
             progress.detail(name)
-    return WrittenReport(made, options.folder, tuple(names))
+    if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):
+        why = f"sifmark compare RESULTS --against {against} says why"
+        warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
+    return WrittenReport(made, target, tuple(names))
 
 
-def _results(options: ReportOptions, settings: Settings) -> ReportResults:
+def _results(options: _Options, settings: Settings) -> ReportResults:
     """Return the results of the report, with what they are put beside."""
     paths = options.paths or result_paths((), options.study, options.results)
     _require_kind(options)
@@ -135,7 +138,7 @@ def _results(options: ReportOptions, settings: Settings) -> ReportResults:
     return results
 
 
-def _require_kind(options: ReportOptions) -> None:
+def _require_kind(options: _Options) -> None:
     """Raise UsageError for a value of --against that means nothing here."""
     if options.kind and not options.name:
         raise unknown_name("kind of reference", options.against, (f"{KEPT}:NAME", f"{PUBLISHED}:NAME", "RESULTS"))

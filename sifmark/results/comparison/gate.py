@@ -71,11 +71,7 @@ class Gate:
         return kept.pop() if len(kept) == 1 else None
 
     def judge(self, comparison: Comparison) -> GateVerdict:
-        """Return whether the first metric of every row keeps the limit.
-
-        Raises UsageError without a baseline, or if the limit would let the worse pass.
-        """
-        self._require_sense(comparison)
+        """Return whether the first metric of every row keeps the limit."""
         if not comparison.query.metrics:
             return GateVerdict(GateDecision.UNDECIDED, "no result has a metric to judge")
         metric, rows = comparison.query.metrics[0], comparison.compared
@@ -90,7 +86,8 @@ class Gate:
             return GateVerdict(GateDecision.UNDECIDED, reason, unsteady)
         return GateVerdict(GateDecision.PASSED, unsteady=unsteady)
 
-    def _require_sense(self, comparison: Comparison) -> None:
+    def require_sense(self, comparison: Comparison) -> None:
+        """Raise UsageError without a baseline, or if the limit would let the worse pass."""
         if not comparison.query.relative:
             remedy = "add --baseline RESULTS, --baseline FIELD=VALUE or --against baseline:NAME"
             raise UsageError("a gate needs a baseline", remedy, code="invalid-option")

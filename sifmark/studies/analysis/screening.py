@@ -75,7 +75,7 @@ class Limits:
         """Raise UsageError unless both are fractions."""
         if not (0 < self.level < 1 and 0 <= self.least < 1):
             remedy = "for example --level 0.01 --least 0.02"
-            raise UsageError("--level and --least are fractions", remedy, code="invalid-option")
+            raise UsageError("the level and the least difference are fractions", remedy, code="invalid-option")
 
 
 @dataclass(frozen=True)

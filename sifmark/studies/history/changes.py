@@ -89,8 +89,8 @@ def read_histories(
     Raises UsageError for a metric that no result has, a path without results, or a `least` that is no fraction.
     """
     if not 0 < least < 1:
-        cause = f"--least-change {least:g} is not between 0 and 1"
-        raise UsageError(cause, "for example 0.02 for 2 %", code="invalid-option")
+        cause = f"the least change is {least:g}, and not between 0 and 1"
+        raise UsageError(cause, "for example --least-change 0.02 for 2 %", code="invalid-option")
     loaded = load_history(paths, metric, tuple(map(path_of, by)))
     if not loaded.series and loaded.metrics and metric not in loaded.metrics:
         raise unknown_name("metric", metric, loaded.metrics)

@@ -1067,7 +1067,7 @@ def test_numbers_beyond_measure_are_missing() -> None:
         ({"baseline": "accelerator.kind=xpu"}, "no result has accelerator.kind=xpu.*existing values: "),
         ({"baseline": "accelerator.kid=cpu"}, "no result has the field 'accelerator.kid'"),
         ({"by": "host.hostnam.value"}, "no result has the field 'host.hostnam.value'"),
-        ({"metrics": ","}, "--metrics is empty"),
+        ({"metrics": ","}, "list of metrics is empty"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> None:
