@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sifmark.commands.answers import Table, answer
 from sifmark.core.console import counted
@@ -27,9 +27,11 @@ from sifmark.studies.overview import (
 )
 from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, no_pipe
-from sifmark.studies.slurm.jobs import JobArray
-from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+
+if TYPE_CHECKING:
+    from sifmark.studies.slurm.jobs import JobArray
+    from sifmark.studies.slurm.submit import SubmittedArray
 
 MOST_CELLS = 3  # of a reason
 MOST_REMARKS = 20
@@ -340,7 +342,7 @@ def show_commands(commands: Iterable[RunCommand], form: str) -> None:
     answer(form, [dict(zip(columns, row, strict=True)) for row in rows], Table(columns, rows), show)
 
 
-def show_arrays(arrays: Sequence[SubmittedArray], dry_run: bool, form: str) -> None:
+def show_arrays(arrays: "Sequence[SubmittedArray]", dry_run: bool, form: str) -> None:
     """Print job arrays that were submitted, or with `dry_run` their scripts."""
     columns = ("job", "system", "runs", "nodes", "devices", "minutes", "script")
     rows = [(each.job or None, *_shape(each.array), str(each.array.script)) for each in arrays]
@@ -358,6 +360,6 @@ def show_arrays(arrays: Sequence[SubmittedArray], dry_run: bool, form: str) -> N
     answer(form, documents, Table(columns, rows), show)
 
 
-def _shape(array: JobArray) -> tuple[str, int, int, int, int]:
+def _shape(array: "JobArray") -> tuple[str, int, int, int, int]:
     shape = array.shape
     return shape.system, len(array.tasks), shape.nodes, shape.devices, shape.seconds // 60

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sifmark.core.console import counted, status, step, warn
 from sifmark.core.settings import Settings, load_settings
@@ -19,8 +19,10 @@ from sifmark.studies.running.local import Selection, prepare_systems, require_im
 from sifmark.studies.running.runner import Ended, Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.running.states import read_states
-from sifmark.studies.slurm.submit import SubmittedArray, submit_runs
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+
+if TYPE_CHECKING:
+    from sifmark.studies.slurm.submit import SubmittedArray
 
 _SHARES = "shares"  # folder of the cache with the locks of this machine's devices and processors
 
@@ -157,11 +159,13 @@ class Study:
             progress = runner.do(selection.runs)
         return StudyOutcome(plan, selection, progress)
 
-    def submit(self, *, dry_run: bool = False) -> tuple[SubmittedArray, ...]:
+    def submit(self, *, dry_run: bool = False) -> "tuple[SubmittedArray, ...]":
         """Submit what is missing to Slurm, and return the job arrays; with `dry_run` only render their scripts.
 
         Raises SifmarkError, also in Slurm's own words.
         """
+        from sifmark.studies.slurm.submit import submit_runs  # here: runs on this machine should not wait for it
+
         plan = self.plan()
         if not dry_run:
             claim_folder(plan.study, self.request.results)
