@@ -27,7 +27,6 @@ from sifmark.results.comparison.gate import Gate, GateVerdict
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.tables import as_markdown, as_text
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
-from sifmark.results.export import format_of, write_file
 from sifmark.results.load import LoadedResult, SeenRuns, load_all, study_of
 from sifmark.results.marks import Mark, marks_of_result
 from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
@@ -200,6 +199,8 @@ class Results(Sequence[Result]):
 
         Raises UsageError for another format, SifmarkError if its package is missing.
         """
+        from sifmark.results.export import format_of, write_file  # here: a comparison needs none of it
+
         target = Path(file)
         write_file(self.rows(table), Table.named(table), format_of(form, target), target)
         return target

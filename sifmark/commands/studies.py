@@ -265,35 +265,26 @@ def archive(settings: Settings, target: str = "", form: str = TABLE, **request: 
     from sifmark.results.archive import SUFFIX
     from sifmark.studies.exports.archive import archive_study
     from sifmark.studies.plan import plan_study
+    from sifmark.studies.study import RunState
 
     plan = plan_study(_study(settings, **request).request, settings)
     file = Path(target or f"{plan.study.name}{SUFFIX}")
-    _warn_of_missing(plan)
+    states = Counter(planned.state for planned in plan.runs)
+    if missing := states[RunState.TO_DO] + states[RunState.QUEUED] + states[RunState.RUNNING]:
+        progress = f", {running} of them in progress" if (running := states[RunState.RUNNING]) else ""
+        warn(f"without a result yet: {missing} of {counted(len(plan.runs), 'run')}{progress}")
     with step(f"archive {plan.study.name}"):
         manifest = archive_study(plan.study, plan.folder, file, settings)
     document = {"file": str(file), "size": file.stat().st_size, "manifest": manifest}
     kinds = Counter(entry["kind"] for entry in manifest["members"])
-    answer(
-        form, document, Table(("kind", "members"), list(kinds.items())), lambda: _show_archive(file, manifest, kinds)
-    )
+
+    def show() -> None:
+        output(f"{printable(str(file))}: {human_size(file.stat().st_size)}")
+        output(", ".join(f"{count} {kind}" for kind, count in kinds.items()))
+        output("results: " + ", ".join(f"{count} {state}" for state, count in sorted(manifest["states"].items())))
+
+    answer(form, document, Table(("kind", "members"), list(kinds.items())), show)
     status(f"to check it elsewhere: sifmark results.validate {printable(str(file))}")
-
-
-def _warn_of_missing(plan: StudyPlan) -> None:
-    from sifmark.studies.study import RunState
-
-    open_ = (RunState.TO_DO, RunState.QUEUED, RunState.RUNNING)
-    missing = [planned for planned in plan.runs if planned.state in open_]
-    if missing:
-        running = sum(planned.state is RunState.RUNNING for planned in missing)
-        progress = f", {running} of them in progress" if running else ""
-        warn(f"without a result yet: {len(missing)} of {counted(len(plan.runs), 'run')}{progress}")
-
-
-def _show_archive(file: Path, manifest: dict[str, Any], kinds: Counter[str]) -> None:
-    output(f"{printable(str(file))}: {human_size(file.stat().st_size)}")
-    output(", ".join(f"{count} {kind}" for kind, count in kinds.items()))
-    output("results: " + ", ".join(f"{count} {state}" for state, count in sorted(manifest["states"].items())))
 
 
 @cli.command("study.baseline", example="study.baseline nightly results/")
@@ -356,12 +347,11 @@ def _show_baselines(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     if not rows:
         status(f"no baselines in {folder}; keep one: sifmark study.baseline NAME RESULTS")
         return
-    output_table("name", "kept", "configurations", "runs", "measured", rows=map(_baseline_cells, rows))
-
-
-def _baseline_cells(row: dict[str, Any]) -> list[str]:
-    days = row["first"] if row["first"] == row["last"] else f"{row['first']} to {row['last']}"
-    return [row["name"], row["created"][:10], str(row["rows"]), str(row["runs"]), days]
+    cells = []
+    for row in rows:
+        days = row["first"] if row["first"] == row["last"] else f"{row['first']} to {row['last']}"
+        cells.append([row["name"], row["created"][:10], str(row["rows"]), str(row["runs"]), days])
+    output_table("name", "kept", "configurations", "runs", "measured", rows=cells)
 
 
 def _report_baseline(new: NewBaseline) -> None:

@@ -65,22 +65,18 @@ def _show_rows(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> N
         output(f"  {system}: {identity[:19] or _image_reason(plan, system)}")
     states = [state for state in RunState if state in _ALWAYS or any(state in row.states for row in rows)]
     columns = ("system", "runs of", "axes", "runs", *states, "time", "device hours", "memory")
-    output_table(*columns, rows=[_shown(row, states) for row in rows])
+    cells = []
+    for row in rows:
+        needs = (_time(row.seconds, row.unknown), _hours(row.device_hours), _memory(row.memory_gib))
+        cells.append([row.system, row.group, row.axes, row.runs, *(row.states.get(each, 0) for each in states), *needs])
+    output_table(*columns, rows=cells)
     for remark in remarks[:MOST_REMARKS]:
-        if not _is_about_image(plan, remark):
+        # Why an image is not here was shown above, once for each system.
+        if remark.state is not RunState.TO_DO or remark.reason != _image_reason(plan, remark.system):
             output(_remark(remark))
     if len(remarks) > MOST_REMARKS:
         output(f"... and {counted(len(remarks) - MOST_REMARKS, 'more reason')}: --json has all")
     output(_sum(plan))
-
-
-def _shown(row: PlanRow, states: list[RunState]) -> list[Any]:
-    counts = [row.states.get(state, 0) for state in states]
-    return [row.system, row.group, row.axes, row.runs, *counts, *_quantities(row)]
-
-
-def _quantities(row: PlanRow) -> tuple[str, str, str]:
-    return _time(row.seconds, row.unknown), _hours(row.device_hours), _memory(row.memory_gib)
 
 
 def _time(seconds: float | None, unknown: int) -> str:
@@ -106,26 +102,19 @@ def _remark(remark: Remark) -> str:
     return f"{word} {remark.system} {remark.group}{which}: {remark.reason}"
 
 
-def _is_about_image(plan: StudyPlan, remark: Remark) -> bool:
-    """Return whether a remark says why an image is not here, which is shown once for each system."""
-    return remark.state is RunState.TO_DO and remark.reason == _image_reason(plan, remark.system)
-
-
 def _image_reason(plan: StudyPlan, system: str) -> str:
     return "" if plan.images[system] else plan.image_reasons.get(system, "")
 
 
 def _sum(plan: StudyPlan) -> str:
     waiting = [each for each in plan.runs if each.state is RunState.TO_DO]
-    states = Counter(each.state for each in plan.runs)
-    counts = ", ".join(f"{states[state]} {state}" for state in RunState if states[state])
     unknown = sum(each.seconds is None for each in waiting)
     time = _time(total(each.seconds for each in waiting), unknown)
     hours = _hours(total(each.device_hours for each in waiting))
     rest = f"; to do: {time}, {hours or 'unknown'} device hours" if waiting else ""
     several = len({key for key, _ in plan.shared})
     shared = f", {several} of them for several cells" if several else ""
-    return f"in all {counted(len(plan.runs), 'run')}{shared}: {counts}{rest}"
+    return f"in all {counted(len(plan.runs), 'run')}{shared}: {_states(plan)}{rest}"
 
 
 def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> dict[str, Any]:
@@ -170,13 +159,12 @@ def _run_document(planned: PlannedRun) -> dict[str, Any]:
 def show_status(plan: StudyPlan, form: str) -> None:
     """Print the states of a study's runs."""
     cells = cells_of_plan(plan)
-    rows = [_status_row(cell) for cell in cells]
+    rows = []
+    for cell in cells:
+        values = " ".join(f"{key}={value}" for key, value in cell.cell.items())
+        done = cell.counts[RunState.DONE]
+        rows.append((cell.group, cell.system, values, cell.text, done, len(cell.runs), cell.reason))
     answer(form, _status_document(plan, cells), Table(_STATUS_COLUMNS, rows), lambda: _show_tables(plan, cells))
-
-
-def _status_row(cell: MatrixCell) -> tuple[Any, ...]:
-    values = " ".join(f"{key}={value}" for key, value in cell.cell.items())
-    return (cell.group, cell.system, values, cell.text, cell.counts[RunState.DONE], len(cell.runs), cell.reason)
 
 
 def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]:
@@ -184,8 +172,8 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
         "study": plan.study.name,
         "title": plan.study.title,
         "folder": str(plan.folder),
-        "totals": {state.value: count for state, count in totals_of(plan).items()},
-        "seconds_left": seconds_left(plan),
+        "totals": {state.value: sum(each.state is state for each in plan.runs) for state in RunState},
+        "seconds_left": _seconds_left(plan),
         "cells": [
             {
                 "group": cell.group,
@@ -226,20 +214,18 @@ def _failures(plan: StudyPlan) -> Iterator[str]:
 
 
 def _total(plan: StudyPlan) -> str:
-    totals = totals_of(plan)
-    parts = [f"{count} {state.value}" for state, count in totals.items() if count]
-    left = seconds_left(plan)
+    left = _seconds_left(plan)
     time_left = f"; about {format_seconds(left)} of runs left" if left else ""
-    return f"{counted(len(plan.runs), 'run')}: {', '.join(parts)}{time_left}"
+    return f"{counted(len(plan.runs), 'run')}: {_states(plan)}{time_left}"
 
 
-def totals_of(plan: StudyPlan) -> dict[RunState, int]:
-    """Return how many runs are in each state."""
+def _states(plan: StudyPlan) -> str:
+    """Return in words how many runs are in which state."""
     counts = Counter(planned.state for planned in plan.runs)
-    return {state: counts[state] for state in RunState}
+    return ", ".join(f"{counts[state]} {state}" for state in RunState if counts[state])
 
 
-def seconds_left(plan: StudyPlan) -> float | None:
+def _seconds_left(plan: StudyPlan) -> float | None:
     """Return the estimated time of the runs that have not ended, one after the other; None if it is unknown of one."""
     each = [planned.seconds for planned in plan.runs if planned.state not in _ENDED]
     return None if None in each else sum(filter(None, each))
