@@ -73,7 +73,8 @@ def test_a_study_is_planned_and_run(engine: FakeEngine, monkeypatch: pytest.Monk
     Path("mine.toml").write_text(STUDY.format(sizes="1, 2, 99"))
     study = sifmark.Study.load("mine.toml", settings=settings)
     assert [planned.state for planned in study.plan().runs] == ["to do"] * 3
-    assert [command.argv[-1] for command in study.commands()] == [str(each.result) for each in study.plan().runs]
+    named = [Path(command.argv[-1]) for command in study.commands()]
+    assert named == [each.result.absolute() for each in study.plan().runs]
     told: list[str] = []
 
     class Told(sifmark.Watcher):
