@@ -172,7 +172,7 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
         "study": plan.study.name,
         "title": plan.study.title,
         "folder": str(plan.folder),
-        "totals": {state.value: sum(each.state is state for each in plan.runs) for state in RunState},
+        "totals": {state.value: sum(each.state == state for each in plan.runs) for state in RunState},
         "seconds_left": _seconds_left(plan),
         "cells": [
             {
