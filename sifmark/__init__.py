@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sifmark.core.console import Reporter, report_to
     from sifmark.core.errors import SifmarkError, UsageError
     from sifmark.engines.library import RunOutput, run
-    from sifmark.library import Comparison, Result, Results, load
-    from sifmark.studies.library import Study, StudyOutcome
+    from sifmark.library import Comparison, Result, Results, compare, load
+    from sifmark.studies.library import Study, StudyOutcome, Watcher
 
 # By public name the module that has it.
 _PUBLIC = {
@@ -32,8 +32,10 @@ _PUBLIC = {
     "Study": "sifmark.studies.library",
     "StudyOutcome": "sifmark.studies.library",
     "UsageError": "sifmark.core.errors",
+    "Watcher": "sifmark.studies.library",
     "build": "sifmark.builds.library",
     "build_all": "sifmark.builds.library",
+    "compare": "sifmark.library",
     "load": "sifmark.library",
     "report_to": "sifmark.core.console",
     "run": "sifmark.engines.library",
@@ -49,9 +51,11 @@ __all__ = [
     "Study",
     "StudyOutcome",
     "UsageError",
+    "Watcher",
     "__version__",
     "build",
     "build_all",
+    "compare",
     "load",
     "report_to",
     "run",

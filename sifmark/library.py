@@ -10,21 +10,23 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sifmark.core.errors import UsageError, missing_extra
+from sifmark.core.errors import UsageError, missing_extra, unknown_name
+from sifmark.core.keys import require_trusted_keys
+from sifmark.core.settings import Settings, load_settings
 from sifmark.results.catalogue import column_of, kind_of, path_of
 from sifmark.results.comparison.collection import collect, no_such_field
 from sifmark.results.comparison.compare import Comparison as Compared
-from sifmark.results.comparison.compare import compare_collection
+from sifmark.results.comparison.compare import compare_collection, compare_results
 from sifmark.results.comparison.exports import comparison_rows
 from sifmark.results.comparison.gate import Gate, GateVerdict
 from sifmark.results.comparison.query import DEFAULT_METRICS, Query
 from sifmark.results.comparison.tables import as_markdown, as_text
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
-from sifmark.results.export import format_of, write_file
 from sifmark.results.load import LoadedResult, SeenRuns, load_all, study_of
 from sifmark.results.marks import Mark, marks_of_result
 from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
@@ -32,19 +34,51 @@ from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from sifmark.results.comparison.observation import Observation
+
 AnyPath = str | PathLike[str]
 EVERY_METRIC = "all"
+KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline:NAME`
 PANDAS = "pandas"
 
 
-def load(*paths: AnyPath) -> "Results":
+def load(*paths: AnyPath | Iterable[AnyPath]) -> "Results":
     """Return the results of files, folders, archives or globs, each run once.
 
-    Files that hold no valid result are in `Results.invalid`, with their problems.
+    Paths are given one by one or as an iterable. Files that hold no valid result are in `Results.invalid`, with their
+    problems.
 
     Raises UsageError for a path without results.
     """
-    return Results.of(load_all(str(fspath(path)) for path in paths))
+    every = chain.from_iterable([each] if isinstance(each, str | PathLike) else each for each in paths)
+    return Results.of(load_all(str(fspath(path)) for path in every))
+
+
+def compare(
+    *paths: AnyPath,
+    baseline: Mapping[str, Any] | AnyPath | None = None,
+    against: str = "",
+    metrics: Iterable[str] | str = DEFAULT_METRICS,
+    by: Iterable[str] | str = (),
+    allow: Iterable[str] | str = (),
+    trusted_keys: Sequence[str] | None = None,
+    settings: Settings | None = None,
+) -> "Comparison":
+    """Return the comparison of files, folders, archives or globs, as `Results.compare` does of loaded results.
+
+    Documents are not kept in memory. `baseline` is a field with its value or the place of other results, `against` a
+    kept baseline: `baseline:NAME`. With `trusted_keys` only results that one of them has signed are compared.
+
+    Raises UsageError for a name that no result has, or a path without results.
+    """
+    if against and baseline is not None:
+        cause = f"two baselines are named: {against} and another"
+        raise UsageError(cause, "ask for one of them: --against or --baseline", code="invalid-option")
+    require_trusted_keys(trusted_keys)
+    place = "" if baseline is None or isinstance(baseline, Mapping) else str(fspath(baseline))
+    query = _query(metrics, by, allow, None if place else baseline, against=bool(place or against))
+    kept = _kept(against, query, settings, trusted_keys is not None)
+    return Comparison(compare_results((str(fspath(path)) for path in paths), query, place, trusted_keys, kept))
 
 
 @dataclass(frozen=True)
@@ -165,6 +199,8 @@ class Results(Sequence[Result]):
 
         Raises UsageError for another format, SifmarkError if its package is missing.
         """
+        from sifmark.results.export import format_of, write_file  # here: a comparison needs none of it
+
         target = Path(file)
         write_file(self.rows(table), Table.named(table), format_of(form, target), target)
         return target
@@ -183,16 +219,10 @@ class Results(Sequence[Result]):
 
         Raises UsageError for a name that no result has, or another kind of baseline.
         """
-        query = Query(
-            metrics=DEFAULT_METRICS if metrics == EVERY_METRIC else _names(metrics),
-            every_metric=metrics == EVERY_METRIC,
-            more_fields=tuple(map(path_of, _names(by))),
-            allowed=frozenset(map(path_of, _names(allow))),
-            against=isinstance(baseline, Results),
-            baseline=None if baseline is None or isinstance(baseline, Results) else _field_and_value(baseline),
-        )
-        against = baseline._loaded() if isinstance(baseline, Results) else ()
-        return Comparison(compare_collection(collect(self._loaded(), against, query), query))
+        against = baseline if isinstance(baseline, Results) else None
+        query = _query(metrics, by, allow, None if isinstance(baseline, Results) else baseline, against is not None)
+        others = () if against is None else against._loaded()
+        return Comparison(compare_collection(collect(self._loaded(), others, query), query))
 
     def report(self, folder: AnyPath = "report", **options: Any) -> Path:
         """Write a report, a page with tables and charts, into a folder and return the path of the page.
@@ -256,14 +286,41 @@ class Comparison:
 
         Raises UsageError for other than one limit, or one that would let the worse pass.
         """
-        if (minimum is None) == (maximum is None):
-            raise UsageError("a gate has one limit", "minimum=0.95, or maximum=1.05", code="invalid-option")
-        gate = Gate(minimum if minimum is not None else float(maximum or 0), above=maximum is not None)
-        for metric in self.compared.query.metrics[:1]:
-            if not gate.suits(metric):
-                remedy = f"{'minimum' if gate.above else 'maximum'} suits {metric}"
-                raise UsageError(f"this gate on {metric} would let the worse pass", remedy, code="invalid-option")
+        gate = Gate.of(minimum, maximum)
+        gate.require_sense(self.compared)
         return gate.judge(self.compared)
+
+
+def _query(
+    metrics: Iterable[str] | str, by: Iterable[str] | str, allow: Iterable[str] | str, baseline: Any, against: bool
+) -> Query:
+    """Return what is asked of results. Raises UsageError."""
+    names = () if metrics == EVERY_METRIC else _names(metrics)
+    if not names and metrics != EVERY_METRIC:
+        raise UsageError("the list of metrics is empty", f"name some, or {EVERY_METRIC}", code="invalid-option")
+    return Query(
+        metrics=names or DEFAULT_METRICS,
+        every_metric=metrics == EVERY_METRIC,
+        more_fields=tuple(map(path_of, _names(by))),
+        allowed=frozenset(map(path_of, _names(allow))),
+        against=against,
+        baseline=None if baseline is None else _field_and_value(baseline),
+    )
+
+
+def _kept(against: str, query: Query, settings: Settings | None, signed: bool) -> "Iterable[Observation]":
+    """Return the observations of a kept baseline, `baseline:NAME`. Raises SifmarkError."""
+    if not against:
+        return ()
+    kind, _, name = against.partition(":")
+    if kind != KEPT or not name:
+        raise unknown_name("kind of reference", against, (f"{KEPT}:NAME", f"{PUBLISHED}:NAME"))
+    if signed:
+        remedy = "compare with the signed results themselves: --baseline RESULTS"
+        raise UsageError("a baseline has no signatures of its results", remedy, code="invalid-option")
+    from sifmark.studies.history.baseline import read_baseline  # here: most comparisons need none
+
+    return read_baseline((settings or load_settings()).baselines, name).observations(query.extra_fields)
 
 
 def _names(names: Iterable[str]) -> tuple[str, ...]:

@@ -1,13 +1,16 @@
 """A command's answer in the format that its reader wants: a table for people; JSON, CSV or Markdown for others."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import markdown_lines
+from sifmark.core.console import counted, markdown_lines
 from sifmark.core.terminal import output, output_table, status
+
+if TYPE_CHECKING:
+    from sifmark.results.comparison.tables import TableStyle
 
 TABLE, JSON, CSV, MARKDOWN = FORMATS = ("table", "json", "csv", "markdown")
 MOST_LISTED = 20  # lines of one kind, such as results that are left out for the same reason
@@ -45,6 +48,16 @@ def answer(form: str, document: Any, table: Table, show: Callable[[], None] | No
         output_table(*table.columns, rows=table.rows)
 
 
+def answer_lines(form: str, document: Any, table: Table, lines: "Callable[[TableStyle], Iterable[str]]") -> None:
+    """Write an answer of several tables: people see its lines in the style for texts, and in Markdown likewise."""
+    from sifmark.results.comparison import tables
+
+    if form == MARKDOWN:
+        output("\n".join(lines(tables.MARKDOWN)))
+    else:
+        answer(form, document, table, lambda: output("\n".join(lines(tables.TEXT))))
+
+
 def answer_record(form: str, document: Mapping[str, Any], show: Callable[[], None] | None = None) -> None:
     """Write one record: as JSON, or as a table of one row; people see what `show` writes instead, if it is given."""
     answer(form, dict(document), Table(tuple(document), [tuple(document.values())]), show)
@@ -58,15 +71,13 @@ def _text(cell: Any) -> str:
     return ", ".join(map(str, cell)) if isinstance(cell, list | tuple) else "" if cell is None else str(cell)
 
 
-def list_left_out(label: str, lines: Sequence[str]) -> None:
-    """Write to stderr what an answer leaves out: the first lines behind a label, and how many more there are."""
-    for line in lines[:MOST_LISTED]:
+def list_left_out(lines: Iterable[str], copies: int = 0, label: str = "excluded") -> None:
+    """Write to stderr how many results are copies of others, and the first lines about what else is left out."""
+    if copies:
+        are = counted(copies, "result is a copy of another", "results are copies of others")
+        status(f"{are}, and each run was counted once")
+    every = list(lines)
+    for line in every[:MOST_LISTED]:
         status(f"{label}: {line}")
-    if len(lines) > MOST_LISTED:
-        status(f"{label}: {len(lines) - MOST_LISTED} more")
-
-
-def report_copies(count: int) -> None:
-    """Write to stderr how many results were not counted because they are copies of others."""
-    if count:
-        status(f"{count} results are copies of others, and each run was counted once")
+    if len(every) > MOST_LISTED:
+        status(f"{label}: {len(every) - MOST_LISTED} more")

@@ -113,11 +113,7 @@ def _group(kind: type[_Commands], prefix: str = "") -> _Commands:
 
     text = "Build, run and compare benchmark images for AI accelerators."
     made = kind(
-        prefix.rstrip(".") or PROGRAM,
-        help=text,
-        callback=show_help,
-        invoke_without_command=True,
-        context_settings=HELP,
+        prefix.rstrip(".") or PROGRAM, help=text, callback=show_help, invoke_without_command=True, context_settings=HELP
     )
     made.prefix = prefix
     return made
@@ -153,7 +149,10 @@ def _nearest_command(name: str) -> str:
 
     full = {short: name for name in reversed(_NAMES) if (short := name.partition(".")[2])}
     full |= {name: name for name in _NAMES}
-    nearest = dict.fromkeys(full[each] for each in get_close_matches(name, full, n=3))
+    # Of names that are equally near, those as they are typed come before those without their group.
+    close = sorted(get_close_matches(name, full, n=3), key=lambda each: each not in COMMANDS)
+    same = [each for each in _NAMES if each.endswith(f".{name}")]
+    nearest = same or dict.fromkeys(full[each] for each in close)
     return f"did you mean {' or '.join(nearest)}?" if nearest else f"{PROGRAM} --help lists all commands"
 
 

@@ -13,6 +13,8 @@ from sifmark.core.terminal import COLORS, configure
 
 PROGRAM = "sifmark"
 HELP = {"help_option_names": ["-h", "--help"]}
+# What a shell offers for a value, by how help calls the value.
+_COMPLETES = {"FILE": "file", "FOLDER": "folder", "IMAGE": "image", "KEY": "file", "RESULTS": "file", "STUDY": "study"}
 Body = TypeVar("Body", bound=Callable[..., None])
 
 
@@ -98,7 +100,7 @@ def option(
     """Return click's decorator for an option with a value.
 
     `name` is the parameter, if the flag's is not it. `least` makes it a whole number. `completes` is what a shell
-    offers: image, recipe, study, workload, file or folder.
+    offers, unless `metavar` says it: image, recipe, study, workload, file or folder.
     """
     if choices:
         kind = click.Choice(choices, case_sensitive=False)
@@ -110,9 +112,14 @@ def option(
         type=kind,
         metavar=metavar or None,
         help=help,
-        shell_complete=_completer(completes),
+        shell_complete=_completer(completes or _COMPLETES.get(metavar, "")),
         **attributes,
     )
+
+
+def output_option(help: str, metavar: str, name: str) -> Callable[[Body], Body]:  # noqa: A002 - as click calls it
+    """Return the decorator for --output, as the parameter `name`: a FILE or a FOLDER."""
+    return option("--output", help, metavar, short="-o", name=name)
 
 
 def flag(name: str, help: str, *more: str) -> Callable[[Body], Body]:  # noqa: A002 - as click calls it
@@ -131,18 +138,13 @@ def argument(
 ) -> Callable[[Body], Body]:
     """Return click's decorator for an argument. With `nargs=-1` it takes any number."""
     shown = metavar or name.upper()
+    complete = _completer(completes or _COMPLETES.get(shown, ""))
     shown = shown if required else f"[{shown}]"
     repeated = " ..." if attributes.get("nargs") == -1 else ""
     if not required and not repeated:
         attributes["default"] = ""
-    return click.argument(
-        name,
-        required=required,
-        metavar=f"{shown}{repeated}",
-        help=help,
-        shell_complete=_completer(completes),
-        **attributes,
-    )
+    metavar = f"{shown}{repeated}"
+    return click.argument(name, required=required, metavar=metavar, help=help, shell_complete=complete, **attributes)
 
 
 def _common() -> list[click.Parameter]:
@@ -211,11 +213,10 @@ key_option = option(
     "Trusted key: a public key in PEM form or a PGP fingerprint. Repeatable.",
     "KEY",
     multiple=True,
-    completes="file",
     setting="keys",
 )
 plain_option = flag("--plain", "Lines of text instead of graphs on a terminal.")
-junit_option = option("--junit", "Also write a JUnit report, for CI.", "FILE", completes="file")
+junit_option = option("--junit", "Also write a JUnit report, for CI.", "FILE")
 registry_option = option(
     "--registry",
     "HOST/PATH of a registry, or a folder. [default: registry in sifmark.toml]",
@@ -223,13 +224,11 @@ registry_option = option(
     completes="folder",
 )
 tag_option = option("--tag", "Tag of the image. [default: the version; for Docker with -docker]", "TAG")
-private_key_option = option("--key", "Private key in PEM form, without a passphrase.", "FILE", completes="file")
+private_key_option = option("--key", "Private key in PEM form, without a passphrase.", "FILE")
 pgp_option = option("--pgp", "Number of a key in Apptainer's keyring: apptainer key list --secret.", "NUMBER")
 signature_flag = flag("--require-signature", "Leave out results that no trusted key has signed.")
 by_option = option("--by", "What names the systems. [default: site, else accelerator.name]", "FIELD")
-results_folder_option = option(
-    "--results", "Folder of results; a study has a folder in it.", "FOLDER", completes="folder"
-)
+results_folder_option = option("--results", "Folder of results; a study has a folder in it.", "FOLDER")
 image_argument = argument("name", "A recipe or one of its images.", "NAME", completes="image")
 
 
@@ -242,4 +241,4 @@ def words_argument(program: str) -> Callable[[Body], Body]:
 def results_argument(required: bool = True) -> Callable[[Body], Body]:
     """Return the decorator for paths of results, as the parameter `paths`."""
     help_ = "Result files, folders of them, or quoted globs."
-    return argument("paths", help_, "RESULTS", required=required, nargs=-1, completes="file")
+    return argument("paths", help_, "RESULTS", required=required, nargs=-1)

@@ -7,8 +7,8 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer
-from sifmark.commands.framework import command, engine_option, format_option, option
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError, UsageError, locate_scripts
 from sifmark.core.files import write_json
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from sifmark.core.settings import Settings
 
 
-@command("doctor", example="doctor")
-@option("--image", "Run this image for some seconds and check what it sees.", "NAME", completes="image")
-@format_option
-@engine_option
+@cli.command("doctor", example="doctor")
+@cli.option("--image", "Run this image for some seconds and check what it sees.", "NAME", completes="image")
+@cli.format_option
+@cli.engine_option
 def run_doctor(settings: Settings, image: str = "", form: str = TABLE) -> None:
     """Check this host, or what an image sees of it."""
     if image:
@@ -52,13 +52,15 @@ def _show(checks: Iterable[Check]) -> None:
             output(f"        remedy: {check.remedy}")
 
 
-@command("device.prove", example="device.prove --image cpu --minutes 5")
-@option("--image", "An image, a recipe, or an image file. [default: no image, but --python]", "NAME", completes="image")
-@option("--minutes", "Time for all experiments.", "N", least=1)
-@option("--output", "A new folder for results and the page.", "FOLDER", short="-o", name="target", completes="folder")
-@option("--workload", "Only this workload. [default: all]", "NAME", completes="workload")
-@option("--python", "Without an image: a Python that has PyTorch.", "FILE", completes="file")
-@engine_option
+@cli.command("device.prove", example="device.prove --image cpu --minutes 5")
+@cli.option(
+    "--image", "An image, a recipe, or an image file. [default: no image, but --python]", "NAME", completes="image"
+)
+@cli.option("--minutes", "Time for all experiments.", "N", least=1)
+@cli.output_option("A new folder for results and the page.", "FOLDER", "target")
+@cli.option("--workload", "Only this workload. [default: all]", "NAME", completes="workload")
+@cli.option("--python", "Without an image: a Python that has PyTorch.", "FILE")
+@cli.engine_option
 def prove_device(
     settings: Settings,
     image: str = "",

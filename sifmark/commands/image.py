@@ -7,22 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, answer_record
-from sifmark.commands.framework import (
-    argument,
-    bases_option,
-    command,
-    engine_option,
-    flag,
-    format_option,
-    image_argument,
-    option,
-    pgp_option,
-    private_key_option,
-    registry_option,
-    tag_option,
-    words_argument,
-)
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import human_size, read_bounded, write_text
@@ -40,10 +26,10 @@ _LARGEST_SBOM = 256 * 1024 * 1024  # bytes; a package takes some hundred
 _DOCUMENT = "sifmark.cdx.json"  # OSV-Scanner reads the format from the name
 
 
-@command("image.render", example="image.render cpu --format dockerfile")
-@image_argument
-@option("--format", "File to print. [default: def]", name="kind", choices=("def", "dockerfile"))
-@bases_option
+@cli.command("image.render", example="image.render cpu --format dockerfile")
+@cli.image_argument
+@cli.option("--format", "File to print. [default: def]", name="kind", choices=("def", "dockerfile"))
+@cli.bases_option
 def render(name: str, settings: Settings, kind: str = "def") -> None:
     """Print a definition file or a Dockerfile."""
     from sifmark.builds.image import render as build_file
@@ -51,14 +37,14 @@ def render(name: str, settings: Settings, kind: str = "def") -> None:
     sys.stdout.write(build_file(name, kind, settings))
 
 
-@command("image.sign", example="image.sign cpu --key site.pem")
-@image_argument
-@private_key_option
-@pgp_option
-@registry_option
-@tag_option
-@format_option
-@engine_option
+@cli.command("image.sign", example="image.sign cpu --key site.pem")
+@cli.image_argument
+@cli.private_key_option
+@cli.pgp_option
+@cli.registry_option
+@cli.tag_option
+@cli.format_option
+@cli.engine_option
 def sign(
     name: str, settings: Settings, key: str = "", pgp: str = "", registry: str = "", tag: str = "", form: str = TABLE
 ) -> None:
@@ -100,10 +86,10 @@ def signing_key(key: str, pgp: str) -> SigningKey:
     return SigningKey(Path(key) if key else None, pgp)
 
 
-@command("image.reproduce", example="image.reproduce cpu")
-@image_argument
-@format_option
-@engine_option
+@cli.command("image.reproduce", example="image.reproduce cpu")
+@cli.image_argument
+@cli.format_option
+@cli.engine_option
 def reproduce(name: str, settings: Settings, form: str = TABLE) -> None:
     """Rebuild an image from scratch and check that it is identical."""
     from sifmark.builds.reproduce import REPRODUCTION_REMEDY, reproduce_image
@@ -125,10 +111,10 @@ def reproduce(name: str, settings: Settings, form: str = TABLE) -> None:
         raise SifmarkError(cause, REPRODUCTION_REMEDY, code="not-reproduced")
 
 
-@command("image.to-sif", example="image.to-sif cpu")
-@image_argument
-@flag("--force", "Convert even if the SIF is up to date.")
-@format_option
+@cli.command("image.to-sif", example="image.to-sif cpu")
+@cli.image_argument
+@cli.flag("--force", "Convert even if the SIF is up to date.")
+@cli.format_option
 def to_sif(name: str, settings: Settings, force: bool = False, form: str = TABLE) -> None:
     """Convert a Docker image that was built here to a SIF."""
     from sifmark.builds.conversion import convert_to_sif
@@ -146,11 +132,11 @@ def to_sif(name: str, settings: Settings, force: bool = False, form: str = TABLE
     answer_record(form, document, lambda: status(f"{recipe}.sif: {text}"))
 
 
-@command("image.audit", example="image.audit cpu")
-@argument("name", "An image, its file, or a CycloneDX document FILE.json.", "NAME", completes="image")
-@words_argument("scanner")
-@option("--scanner", "[default: the first of these on PATH]", choices=("grype", "osv-scanner", "trivy"))
-@option("--sarif", "Write the report to this file, as SARIF for CI.", "FILE", completes="file")
+@cli.command("image.audit", example="image.audit cpu")
+@cli.argument("name", "An image, its file, or a CycloneDX document FILE.json.", "NAME", completes="image")
+@cli.words_argument("scanner")
+@cli.option("--scanner", "[default: the first of these on PATH]", choices=("grype", "osv-scanner", "trivy"))
+@cli.option("--sarif", "Write the report to this file, as SARIF for CI.", "FILE")
 def audit(name: str, settings: Settings, scanner: str = "", arguments: Sequence[str] = (), sarif: str = "") -> None:
     """Scan an image's packages for known vulnerabilities."""
     import tempfile

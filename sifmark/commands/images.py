@@ -9,56 +9,40 @@ from collections import Counter
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import JSON, TABLE, Table, answer
-from sifmark.commands.framework import (
-    argument,
-    bases_option,
-    command,
-    engine_option,
-    flag,
-    format_option,
-    junit_option,
-    key_option,
-    option,
-    plain_option,
-    words_argument,
-)
 from sifmark.commands.pipelines import folded, write_junit
-from sifmark.core.checks import Status
-from sifmark.core.console import printable
+from sifmark.core.console import counted, printable
 from sifmark.core.environment import temporary_folder
-from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.errors import UsageError
 from sifmark.core.files import free_space, human_size
-from sifmark.core.keys import key_files
 from sifmark.core.terminal import ask, detail, output, output_table, paint, status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from sifmark.builds.batch import BuildOutcome, PlannedBuild
-    from sifmark.builds.listing import Row
     from sifmark.core.settings import Settings
     from sifmark.engines import Engine
-    from sifmark.trust.stages import Stage, StageResult
+    from sifmark.trust.stages import StageResult
 
     Verified = Mapping[str, Sequence[StageResult]]  # by the image's address
 
 WORKLOADS = "workloads"
 
 
-@command("list", example="list cpu")
-@argument(
-    "what",
-    "A recipe, an image, a quoted glob, or 'workloads'. [default: recipes]",
-    required=False,
-    completes="recipe",
+@cli.command("list", example="list cpu")
+@cli.argument(
+    "what", "A recipe, an image, a quoted glob, or 'workloads'. [default: recipes]", required=False, completes="recipe"
 )
-@option("--device", "With 'workloads': the highest throughput on devices with this in their name, by roofline.", "NAME")
-@format_option
-@flag("--matrix", "Print a job per recipe that can be built here, as JSON for CI.")
-@engine_option
+@cli.option(
+    "--device", "With 'workloads': the highest throughput on devices with this in their name, by roofline.", "NAME"
+)
+@cli.format_option
+@cli.flag("--matrix", "Print a job per recipe that can be built here, as JSON for CI.")
+@cli.engine_option
 def show_list(what: str, settings: Settings, form: str = TABLE, device: str = "", matrix: bool = False) -> None:
     """Show recipes, the images of one recipe, or the workloads."""
     from sifmark.engines import open_engine
@@ -92,38 +76,34 @@ def _show_matrix(settings: Settings) -> None:
 
 
 def _show_recipes(engine: Engine, settings: Settings, form: str) -> None:
-    from sifmark.builds.listing import recipe_rows, recipe_state
-    from sifmark.recipes.names import workloads_of
-    from sifmark.recipes.recipe import recipe_names
+    from sifmark.builds.listing import buildable, image_rows, recipe_rows, recipe_state, workload_rows
+    from sifmark.recipes.names import images, workloads_of
 
-    states = {recipe: recipe_state(recipe, engine, settings) for recipe in recipe_names()}
-    rows = [_recipe_cells(recipe, states[recipe["name"]]) for recipe in recipe_rows()]
-    table = Table(("recipe", "device and framework", "state", "size", "note"), rows)
-    answer(form, _everything(engine, settings) if form == JSON else None, table)
+    rows, document = recipe_rows(), None
+    if form == JSON:
+        recipes = [{**row, **buildable(row["name"], settings)} for row in rows]
+        everything = image_rows(images(), engine, settings)
+        document = {"recipes": recipes, "workloads": workload_rows(), "images": everything}
+    states = [recipe_state(row["name"], engine, settings) for row in rows]
+    cells = [
+        [row["name"], row["title"], state["state"], human_size(state["size"]) if state["size"] else "", state["note"]]
+        for row, state in zip(rows, states, strict=True)
+    ]
+    answer(form, document, Table(("recipe", "device and framework", "state", "size", "note"), cells))
     if form == TABLE:
-        count = len(set().union(*map(workloads_of, recipe_names())))
+        count = len(set().union(*(workloads_of(row["name"]) for row in rows)))
         status(f"{count} workloads: sifmark list workloads.  The images of a recipe: sifmark list cpu.")
-
-
-def _recipe_cells(recipe: Row, state: Row) -> list[Any]:
-    size = human_size(state["size"]) if state["size"] else ""
-    return [recipe["name"], recipe["title"], state["state"], size, state["note"]]
-
-
-def _everything(engine: Engine, settings: Settings) -> dict[str, list[Row]]:
-    from sifmark.builds.listing import buildable, image_rows, recipe_rows, workload_rows
-    from sifmark.recipes.names import images
-
-    recipes = [{**recipe, **buildable(recipe["name"], settings)} for recipe in recipe_rows()]
-    return {"recipes": recipes, "workloads": workload_rows(), "images": image_rows(images(), engine, settings)}
 
 
 def _show_workloads(form: str) -> None:
     from sifmark.builds.listing import workload_rows
     from sifmark.results.numbers import format_scaled
 
-    rows = workload_rows()
-    cells = [[row["name"], _short_title(row), format_scaled(row["parameters"], ""), _operations(row)] for row in rows]
+    rows, cells = workload_rows(), []
+    for row in rows:
+        title = row["title"].partition(",")[0].partition(" over ")[0]
+        operations = f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
+        cells.append([row["name"], title, format_scaled(row["parameters"], ""), operations])
     answer(form, {"workloads": rows}, Table(("workload", "title", "parameters", "operations"), cells))
     if form == TABLE:
         others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
@@ -133,33 +113,19 @@ def _show_workloads(form: str) -> None:
 
 def _show_bounds(device: str, form: str) -> None:
     from sifmark.builds.listing import devices_with_bounds, with_bounds, workload_rows
+    from sifmark.results.numbers import format_quantity
 
-    rows = with_bounds(workload_rows(), devices_with_bounds(device))
-    cells = [[row["name"], *_bound_cells(bound)] for row in rows for bound in row["bounds"]]
+    rows, cells = with_bounds(workload_rows(), devices_with_bounds(device)), []
+    for name, bound in [(row["name"], bound) for row in rows for bound in row["bounds"]]:
+        where = bound["device"] + ("" if bound["part"] == "package" else f" ({bound['part']})")
+        highest = format_quantity(bound["throughput"], bound["unit"])
+        settings = (bound["task"], where, bound["precision"], bound["batch_size"])
+        cells.append([name, *settings, highest, bound["limit"]])
     columns = ("workload", "task", "device", "precision", "batch size", "at most", "limit")
     answer(form, {"workloads": rows}, Table(columns, cells))
     if form == TABLE:
         without = [row["name"] for row in rows if not row["bounds"]]
         status(f"By peak operations and memory bandwidth (roofline). No bound: {', '.join(without)}.")
-
-
-def _bound_cells(bound: Row) -> list[Any]:
-    from sifmark.results.numbers import format_quantity
-
-    part = "" if bound["part"] == "package" else f" ({bound['part']})"
-    highest = format_quantity(bound["throughput"], bound["unit"])
-    device = f"{bound['device']}{part}"
-    return [bound["task"], device, bound["precision"], bound["batch_size"], highest, bound["limit"]]
-
-
-def _short_title(row: Row) -> str:
-    return str(row["title"]).partition(",")[0].partition(" over ")[0]
-
-
-def _operations(row: Row) -> str:
-    from sifmark.results.numbers import format_scaled
-
-    return f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
 
 
 def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) -> None:
@@ -173,8 +139,8 @@ def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) ->
         status("\n".join(reasons))
 
 
-@command("build", example="build cpu")
-@argument(
+@cli.command("build", example="build cpu")
+@cli.argument(
     "names",
     "Recipes (cpu), images (resnet50-cpu) or quoted globs ('*-cpu').",
     "NAME",
@@ -182,14 +148,14 @@ def _show_images(pattern: str, engine: Engine, settings: Settings, form: str) ->
     nargs=-1,
     completes="image",
 )
-@flag("--all", "Build every recipe that can be built here.", "everything")
-@bases_option
-@option("--compression", "Compression of the image file. [default: zstd]", choices=("zstd", "gzip", "lz4", "xz"))
-@flag("--force", "Build even if nothing changed.")
-@option("--jobs", "Builds at once. [default: what cores, memory and disk space allow]", "N", short="-j", least=1)
-@flag("--dry-run", "Show what would be built, and why.", "-n")
-@format_option
-@engine_option
+@cli.flag("--all", "Build every recipe that can be built here.", "everything")
+@cli.bases_option
+@cli.option("--compression", "Compression of the image file. [default: zstd]", choices=("zstd", "gzip", "lz4", "xz"))
+@cli.flag("--force", "Build even if nothing changed.")
+@cli.option("--jobs", "Builds at once. [default: what cores, memory and disk space allow]", "N", short="-j", least=1)
+@cli.flag("--dry-run", "Show what would be built, and why.", "-n")
+@cli.format_option
+@cli.engine_option
 def build(
     names: Sequence[str],
     settings: Settings,
@@ -245,8 +211,15 @@ def _patterns(names: Sequence[str], everything: bool) -> tuple[str, ...]:
 
 
 def _plan_table(builds: Sequence[PlannedBuild]) -> Table:
-    columns = ("recipe", "to do", "why", "size", "time", "in the cache")
-    return Table(columns, [_plan_row(build) for build in builds])
+    rows = []
+    for build in builds:
+        size, seconds = build.forecast.size, build.forecast.seconds
+        needs = [human_size(size) if size else "", f"{seconds:.0f} s" if seconds else ""]
+        about = [f"about {each}" if each else "unknown" for each in needs]
+        needs = about if build.action.value == "build" else ["", ""]
+        reason = build.reason.splitlines()[0]
+        rows.append([build.recipe, build.action.value, reason, *needs, ", ".join(build.cached_stages)])
+    return Table(("recipe", "to do", "why", "size", "time", "in the cache"), rows)
 
 
 def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
@@ -255,73 +228,40 @@ def _show_totals(builds: Sequence[PlannedBuild], settings: Settings) -> None:
     counts = Counter(build.action for build in builds)
     words = {Action.BROKEN: "broken", Action.SKIP: "skipped"}
     total = ", ".join(f"{counts[act]} {words.get(act, f'to {act.value}')}" for act in Action if counts[act])
-    status(f"{len(builds)} recipes: {total}")
+    status(f"{counted(len(builds), 'recipe')}: {total}")
     for role, folder in {"cache": settings.cache, "image": settings.dist, "temporary": temporary_folder()}.items():
         status(f"  {role} folder {folder}: {human_size(free_space(folder))} free")
-
-
-def _plan_row(build: PlannedBuild) -> list[str]:
-    size, seconds = build.forecast.size, build.forecast.seconds
-    return [
-        build.recipe,
-        build.action.value,
-        build.reason.splitlines()[0],
-        _estimate(build, human_size(size) if size else ""),
-        _estimate(build, f"{seconds:.0f} s" if seconds else ""),
-        ", ".join(build.cached_stages),
-    ]
-
-
-def _estimate(build: PlannedBuild, value: str) -> str:
-    if build.action.value != "build":
-        return ""
-    return f"about {value}" if value else "unknown"
 
 
 def _answer_outcomes(outcomes: Sequence[BuildOutcome], engine: Engine, form: str) -> None:
     columns = ("recipe", "state", "seconds", "size", "digest", "reused", "names")
     table = Table(columns, [_outcome_row(outcome) for outcome in outcomes])
-    document = [outcome.document() for outcome in outcomes]
-    answer(
-        form,
-        document,
-        table,
-        (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None,
-        summary="Built images",
-    )
+    show = (lambda: _show_one(outcomes[0], engine)) if len(outcomes) == 1 else None
+    answer(form, [outcome.document() for outcome in outcomes], table, show, summary="Built images")
 
 
 def _show_one(outcome: BuildOutcome, engine: Engine) -> None:
     state = f"built in {outcome.seconds:.1f} s" if outcome.state.value == "built" else outcome.state
     address = engine.address(outcome.recipe)
-    output(f"{address}: {state}, {human_size(outcome.size or 0)}, {_count_names(outcome.names)}")
+    output(f"{address}: {state}, {human_size(outcome.size or 0)}, {counted(len(outcome.names), 'name')}")
     detail(f"  {', '.join(outcome.names)}")
 
 
-def _count_names(names: Sequence[str]) -> str:
-    return f"{len(names)} names" if len(names) != 1 else "1 name"
-
-
 def _outcome_row(outcome: BuildOutcome) -> list[str]:
-    return [
-        outcome.recipe,
-        f"{outcome.state}: {outcome.reason.splitlines()[0]}" if outcome.reason else outcome.state,
-        f"{outcome.seconds:.1f}",
-        human_size(outcome.size) if outcome.size else "",
-        outcome.digest or "",
-        ", ".join(outcome.reused),
-        str(len(outcome.names)),
-    ]
+    state = f"{outcome.state}: {outcome.reason.splitlines()[0]}" if outcome.reason else outcome.state
+    size = human_size(outcome.size) if outcome.size else ""
+    seconds, reused = f"{outcome.seconds:.1f}", ", ".join(outcome.reused)
+    return [outcome.recipe, state, seconds, size, outcome.digest or "", reused, str(len(outcome.names))]
 
 
-@command("run", example="run resnet50-cpu -- --steps 20 --output results/")
-@argument("name", "An image, a recipe, or an image file.", completes="image")
-@words_argument("image")
-@flag("--print", "Only print the command, for a job script.", "printed")
-@flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
-@key_option
-@plain_option
-@engine_option
+@cli.command("run", example="run resnet50-cpu -- --steps 20 --output results/")
+@cli.argument("name", "An image, a recipe, or an image file.", completes="image")
+@cli.words_argument("image")
+@cli.flag("--print", "Only print the command, for a job script.", "printed")
+@cli.flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
+@cli.key_option
+@cli.plain_option
+@cli.engine_option
 def run(
     name: str,
     settings: Settings,
@@ -332,20 +272,21 @@ def run(
     plain: bool = False,
 ) -> None:
     """Run an image with the flags and bind mounts that it needs."""
-    from sifmark.commands.run import run_image
+    from sifmark.commands.run import start_image
+    from sifmark.engines.start import find
 
-    run_image(name, arguments, settings, printed, require_signature or bool(key), plain)
+    start_image(*find(name, settings), arguments, settings, printed, require_signature or bool(key), plain)
 
 
-@command("verify", example="verify cpu")
-@argument("names", "Images, recipes, quoted globs, or image files.", "NAME", nargs=-1, completes="image")
-@option("--stages", "Only these, with commas: trust, structure, smoke, golden.", "STAGES")
-@option("--require", "Fail if one of these stages is skipped, with commas. [with CI set: trust]", "STAGES")
-@key_option
-@junit_option
-@format_option
-@engine_option
-def verify_images(
+@cli.command("verify", example="verify cpu")
+@cli.argument("names", "Images, recipes, quoted globs, or image files.", "NAME", nargs=-1, completes="image")
+@cli.option("--stages", "Only these, with commas: trust, structure, smoke, golden.", "STAGES")
+@cli.option("--require", "Fail if one of these stages is skipped, with commas. [with CI set: trust]", "STAGES")
+@cli.key_option
+@cli.junit_option
+@cli.format_option
+@cli.engine_option
+def verify(
     names: Iterable[str],
     settings: Settings,
     form: str = TABLE,
@@ -355,91 +296,25 @@ def verify_images(
     junit: str = "",
 ) -> None:
     """Check images: signature, contents and a short run."""
-    # A recipe's image is verified once, whatever its names; with a key a trusted signature is required.
-    from sifmark.engines.locate import engine_for, locate
-    from sifmark.trust.stages import verify
+    from sifmark.trust.stages import TRUST, require_verified, select_stages, verify_images
 
-    key_files(settings.keys)  # a key that is not there is reported first
     selected = select_stages(stages)
-    required = {stage.name for stage in select_stages(require)} if require else default_required(selected)
-    targets = dict.fromkeys(target for name in names for target in _targets(name))
-    results = {}
-    for name in targets:
-        engine = engine_for(name, settings)
-        address = locate(name, engine)
-        with folded(f"verify {Path(address).name}"):
-            results[address] = verify(engine, address, settings, selected, bool(key))
-    documents = {address: [stage_document(each) for each in found] for address, found in results.items()}
+    required = {stage.name for stage in select_stages(require)} if require else set()
+    if not require and os.environ.get("CI"):
+        required = {TRUST.name} & {stage.name for stage in selected}
+    results = verify_images(names, settings, selected, signed=bool(key), around=folded)
+    documents = {address: [each.document() for each in found] for address, found in results.items()}
     answer(form, documents, _stage_table(results), lambda: _show_stages(results), summary="Verified images")
     if junit:
         write_junit(Path(junit), {address: [each.check for each in found] for address, found in results.items()})
-    _judge(results, required)
-
-
-def select_stages(names: str) -> Sequence[Stage]:
-    """Return the stages that a list with commas names, in their own order; all if it is empty. Raises UsageError."""
-    from sifmark.trust.stages import STAGES
-
-    by_name = {stage.name: stage for stage in STAGES}
-    wanted = [name.strip() for name in names.split(",")] if names else list(by_name)
-    for name in wanted:
-        if name not in by_name:
-            raise unknown_name("stage", name, by_name)
-    return [stage for name, stage in by_name.items() if name in wanted]
-
-
-def default_required(selected: Sequence[Stage]) -> set[str]:
-    """Return the stages that must not be skipped if nothing was said: in CI `trust`, if it is selected."""
-    return {"trust"} & {stage.name for stage in selected} if os.environ.get("CI") else set()
-
-
-def stage_document(result: StageResult) -> dict[str, Any]:
-    """Return a stage's outcome as programs read it."""
-    return {"stage": result.check.name, "outcome": result.check.status.value, "reasons": _reasons(result)}
-
-
-def _targets(name: str) -> list[str]:
-    """Return a file, or for each recipe that a pattern matches its smallest image: all are the same file."""
-    from sifmark.engines.locate import names_file
-    from sifmark.recipes.names import find_images, recipes_in, smallest_image
-
-    if names_file(name):
-        return [name]
-    images = find_images(name)
-    if len(images) == 1:
-        return [images[0].name]
-    detail(f"  {name}: {', '.join(image.name for image in images)}")
-    return [smallest_image(recipe) for recipe in recipes_in(images)]
-
-
-def _judge(results: Verified, required: set[str]) -> None:
-    failed = _names(results, lambda result: result.check.status is Status.FAILED)
-    if failed:
-        remedy = "the failed stages above say what is wrong"
-        raise SifmarkError(f"not verified: {', '.join(failed)}", remedy, code="verification-failed")
-    skipped = _names(results, lambda result: result.check.status is Status.SKIPPED and result.check.name in required)
-    if skipped:
-        cause = f"not verified: {', '.join(skipped)}: a required stage was skipped ({', '.join(sorted(required))})"
-        remedy = "give a trusted key with --key, or choose with --require which stages must not be skipped"
-        raise SifmarkError(cause, remedy, code="verification-failed")
-
-
-def _names(results: Verified, applies: Callable[[StageResult], bool]) -> list[str]:
-    return [Path(address).name for address, stages in results.items() if any(map(applies, stages))]
-
-
-def _reasons(result: StageResult) -> list[str]:
-    """Return what was found, and for a failure its remedy."""
-    return [*result.findings, *([result.check.remedy] if result.check.status is Status.FAILED else [])]
+    require_verified(results, required)
 
 
 def _stage_table(results: Verified) -> Table:
-    rows = [
-        (address, result.check.name, result.check.status.value, "; ".join(filter(None, _reasons(result))))
-        for address, stages in results.items()
-        for result in stages
-    ]
-    return Table(("image", "stage", "outcome", "reasons"), rows)
+    every = [(address, each) for address, stages in results.items() for each in stages]
+    rows = [(address, *each.document().values()) for address, each in every]
+    cells = [(address, stage, outcome, "; ".join(reasons)) for address, stage, outcome, reasons in rows]
+    return Table(("image", "stage", "outcome", "reasons"), cells)
 
 
 def _show_stages(results: Verified) -> None:
@@ -448,18 +323,18 @@ def _show_stages(results: Verified) -> None:
         for result in stages:
             outcome = result.check.status.value
             output(f"  {paint(f'{outcome:<8}', word=outcome)} {result.check.name}")
-            for reason in filter(None, _reasons(result)):
+            for reason in result.reasons:
                 output(f"           {printable(reason)}")
     counts = Counter(result.check.status.value for stages in results.values() for result in stages)
-    output(", ".join(f"{count} {'stage' if count == 1 else 'stages'} {state}" for state, count in counts.items()))
+    output(", ".join(f"{counted(count, 'stage')} {state}" for state, count in counts.items()))
 
 
-@command("clean", example="clean --dry-run")
-@flag("--cache", "Also remove wheels and converted bases, which cost a download.")
-@flag("--dry-run", "Show what would be removed.", "-n")
-@flag("--yes", "Remove signed and pulled images without asking.", "confirmed")
-@format_option
-@engine_option
+@cli.command("clean", example="clean --dry-run")
+@cli.flag("--cache", "Also remove wheels and converted bases, which cost a download.")
+@cli.flag("--dry-run", "Show what would be removed.", "-n")
+@cli.flag("--yes", "Remove signed and pulled images without asking.", "confirmed")
+@cli.format_option
+@cli.engine_option
 def clean(
     settings: Settings, cache: bool = False, dry_run: bool = False, confirmed: bool = False, form: str = TABLE
 ) -> None:

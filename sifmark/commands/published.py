@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import MARKDOWN, TABLE, Table, answer
-from sifmark.commands.framework import argument, command, format_option, option
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.core.terminal import output, status
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from sifmark.studies.published.figures import PublishedStudy, PublishedTable
 
 
-@command("published.list", example="published.list")
-@format_option
+@cli.command("published.list", example="published.list")
+@cli.format_option
 def list_published(form: str = TABLE) -> None:
     """List published studies with their figures."""
     from sifmark.studies.published.listing import study_record
@@ -32,17 +32,10 @@ def list_published(form: str = TABLE) -> None:
         status("the figures of one: sifmark published.show NAME; results beside them: --against published:NAME")
 
 
-@command("published.show", example="published.show pearc22/1")
-@argument("name", "A study, one of its tables, or a file in the same format.", "NAME[/TABLE]")
-@option(
-    "--output",
-    "Draw the tables and figures as files of a folder instead.",
-    "FOLDER",
-    short="-o",
-    name="folder",
-    completes="folder",
-)
-@format_option
+@cli.command("published.show", example="published.show pearc22/1")
+@cli.argument("name", "A study, one of its tables, or a file in the same format.", "NAME[/TABLE]")
+@cli.output_option("Draw the tables and figures as files of a folder instead.", "FOLDER", "folder")
+@cli.format_option
 def show_published(name: str, form: str = TABLE, folder: str = "") -> None:
     """Print or draw the tables of a published study.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import JSON, TABLE, Table, answer, answer_record
-from sifmark.commands.framework import argument, bases_option, command, flag, format_option, option
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UnbuildableError, UsageError
 from sifmark.core.files import human_size
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from sifmark.recipes.pins import PinCheck, PinState
 
 FETCHED = ("recipe", "base_bytes", "wheels_bytes")
-recipes_option = option(
+recipes_option = cli.option(
     "--name", "A recipe. Repeatable. [default: all]", "RECIPE", name="names", multiple=True, completes="recipe"
 )
 
 
-@command("recipe.pin", example="recipe.pin --name cpu")
+@cli.command("recipe.pin", example="recipe.pin --name cpu")
 @recipes_option
-@flag("--check", "Only compare, which is the default.")
-@flag("--update", "Write the registries' digests into the recipes.")
-@format_option
+@cli.flag("--check", "Only compare, which is the default.")
+@cli.flag("--update", "Write the registries' digests into the recipes.")
+@cli.format_option
 def pin(
     names: Iterable[str], settings: Settings, *, check: bool = False, update: bool = False, form: str = TABLE
 ) -> None:
@@ -92,11 +92,11 @@ def _recipes(pins: Iterable[PinCheck], state: PinState) -> list[str]:
     return sorted({pin.recipe for pin in pins if pin.state is state})
 
 
-@command("recipe.lock", example="recipe.lock cpu")
-@argument("name", "A recipe.", "RECIPE", completes="recipe")
-@option("--python", "Minor version of Python. [default: that of the base]", "VERSION")
-@option("--platform", "[default: this machine's]", choices=("x86_64", "aarch64"))
-@format_option
+@cli.command("recipe.lock", example="recipe.lock cpu")
+@cli.argument("name", "A recipe.", "RECIPE", completes="recipe")
+@cli.option("--python", "Minor version of Python. [default: that of the base]", "VERSION")
+@cli.option("--platform", "[default: this machine's]", choices=("x86_64", "aarch64"))
+@cli.format_option
 def lock(name: str, settings: Settings, python: str = "", platform: str = "", form: str = TABLE) -> None:
     """Resolve a recipe's wheels and write their lock file."""
     from sifmark.layers.resolve import lock_wheels
@@ -106,11 +106,11 @@ def lock(name: str, settings: Settings, python: str = "", platform: str = "", fo
     answer_record(form, {"recipe": name, "lock": str(path)}, lambda: output(str(path)))
 
 
-@command("recipe.fetch", example="recipe.fetch sources/ --name cpu")
-@argument("folder", "Folder for bases and wheels; existing files are kept.", completes="folder")
+@cli.command("recipe.fetch", example="recipe.fetch sources/ --name cpu")
+@cli.argument("folder", "Folder for bases and wheels; existing files are kept.", completes="folder")
 @recipes_option
-@format_option
-@bases_option
+@cli.format_option
+@cli.bases_option
 def fetch(folder: str, settings: Settings, names: Sequence[str] = (), form: str = TABLE) -> None:
     """Download what builds need, for hosts without a network."""
     from sifmark.recipes.recipe import recipe_names

@@ -5,25 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, answer_record
-from sifmark.commands.framework import (
-    argument,
-    bases_option,
-    command,
-    engine_option,
-    format_option,
-    image_argument,
-    junit_option,
-    key_option,
-    option,
-    pgp_option,
-    private_key_option,
-    registry_option,
-    tag_option,
-)
 from sifmark.commands.image import signing_key
 from sifmark.commands.pipelines import folded, write_junit
-from sifmark.core.console import printable
+from sifmark.core.console import counted, printable
 from sifmark.core.terminal import detail, output, paint, status
 
 if TYPE_CHECKING:
@@ -32,22 +18,15 @@ if TYPE_CHECKING:
     from sifmark.core.settings import Settings
     from sifmark.publish.publication import FinishedStep, Publication
 
-catalog_option = option(
-    "--output",
-    "Write catalog.json and index.html to this folder.",
-    "FOLDER",
-    short="-o",
-    name="folder",
-    completes="folder",
-)
+catalog_option = cli.output_option("Write catalog.json and index.html to this folder.", "FOLDER", "folder")
 
 
-@command("registry.push", example="registry.push cpu")
-@image_argument
-@registry_option
-@tag_option
-@format_option
-@engine_option
+@cli.command("registry.push", example="registry.push cpu")
+@cli.image_argument
+@cli.registry_option
+@cli.tag_option
+@cli.format_option
+@cli.engine_option
 def push(name: str, settings: Settings, registry: str = "", tag: str = "", form: str = TABLE) -> None:
     """Push an image and its names to a registry."""
     from sifmark.engines import open_engine
@@ -60,25 +39,20 @@ def push(name: str, settings: Settings, registry: str = "", tag: str = "", form:
     detail(f"  {', '.join(report.names)}")
 
 
-@command("registry.publish", example="registry.publish cpu --key site.pem")
-@image_argument
-@private_key_option
-@pgp_option
-@option(
-    "--trusted-key",
-    "Check the new signature with this public key. Repeatable.",
-    "KEY",
-    multiple=True,
-    completes="file",
-    setting="keys",
+@cli.command("registry.publish", example="registry.publish cpu --key site.pem")
+@cli.image_argument
+@cli.private_key_option
+@cli.pgp_option
+@cli.option(
+    "--trusted-key", "Check the new signature with this public key. Repeatable.", "KEY", multiple=True, setting="keys"
 )
-@registry_option
-@tag_option
+@cli.registry_option
+@cli.tag_option
 @catalog_option
-@junit_option
-@format_option
-@engine_option
-@bases_option
+@cli.junit_option
+@cli.format_option
+@cli.engine_option
+@cli.bases_option
 def publish(
     name: str,
     settings: Settings,
@@ -128,13 +102,13 @@ def _show_steps(steps: Sequence[FinishedStep]) -> None:
         output(f"{state} {each.check.name:<10} {each.seconds:6.1f} s  {printable(first)}")
 
 
-@command("registry.pull", example="registry.pull cpu --key site.pub")
-@image_argument
-@registry_option
-@tag_option
-@key_option
-@format_option
-@engine_option
+@cli.command("registry.pull", example="registry.pull cpu --key site.pub")
+@cli.image_argument
+@cli.registry_option
+@cli.tag_option
+@cli.key_option
+@cli.format_option
+@cli.engine_option
 def pull(
     name: str, settings: Settings, registry: str = "", tag: str = "", key: Sequence[str] = (), form: str = TABLE
 ) -> None:
@@ -147,18 +121,20 @@ def pull(
     required = must_be_signed(bool(key), settings)
     report = publisher_of(engine).pull(name, registry, tag, engine, settings, required)
     signature = f"signed by {report.signer}" if report.signer else "signature not checked: no key is trusted here"
-    text = f"{report.address}: {report.identity}, {signature}, {len(report.names)} names"
+    text = f"{report.address}: {report.identity}, {signature}, {counted(len(report.names), 'name')}"
     answer_record(form, report.document(), lambda: output(text))
     if form == TABLE:
         detail(f"  {', '.join(report.names)}")
 
 
-@command("registry.mirror", example="registry.mirror ./folder --name cpu")
-@argument("target", "A folder (/PATH or ./PATH) or HOST/PATH of a registry.", completes="folder")
-@option("--name", "A recipe, an image or a quoted glob. Repeatable. [default: all]", multiple=True, completes="image")
-@registry_option
-@tag_option
-@format_option
+@cli.command("registry.mirror", example="registry.mirror ./folder --name cpu")
+@cli.argument("target", "A folder (/PATH or ./PATH) or HOST/PATH of a registry.", completes="folder")
+@cli.option(
+    "--name", "A recipe, an image or a quoted glob. Repeatable. [default: all]", multiple=True, completes="image"
+)
+@cli.registry_option
+@cli.tag_option
+@cli.format_option
 def mirror(
     target: str, settings: Settings, name: Sequence[str] = (), registry: str = "", tag: str = "", form: str = TABLE
 ) -> None:
@@ -178,12 +154,12 @@ def mirror(
         answer(form, [image._asdict() for image in images], Table(MirroredImage._fields, rows))
 
 
-@command("registry.list", example="registry.list")
-@registry_option
-@tag_option
+@cli.command("registry.list", example="registry.list")
+@cli.registry_option
+@cli.tag_option
 @catalog_option
-@format_option
-@engine_option
+@cli.format_option
+@cli.engine_option
 def catalog(settings: Settings, registry: str = "", tag: str = "", folder: str = "", form: str = TABLE) -> None:
     """List published images, or write a catalog page."""
     from sifmark.engines import open_engine

@@ -6,20 +6,9 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out, report_copies
-from sifmark.commands.framework import (
-    argument,
-    by_option,
-    command,
-    flag,
-    format_option,
-    key_option,
-    option,
-    results_argument,
-    results_folder_option,
-    signature_flag,
-)
-from sifmark.core.console import printable
+from sifmark.commands import framework as cli
+from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out
+from sifmark.core.console import counted, printable
 from sifmark.core.files import human_size
 from sifmark.core.terminal import output, output_table, status, warn
 
@@ -27,38 +16,33 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sifmark.core.settings import Settings
-    from sifmark.report.library import ReportOptions
     from sifmark.report.report import Report
-    from sifmark.report.results import ReportResults
 
-anonymous_flag = flag("--anonymous", "Replace hosts, users and paths by labels.")
-anonymous_sites_flag = flag("--anonymous-sites", "Replace names of sites too.")
+anonymous_flag = cli.flag("--anonymous", "Replace hosts, users and paths by labels.")
+anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too.")
 
 
-@command("report", example="report results/ --output report/")
-@results_argument(required=False)
-@option(
-    "--study",
-    "The study that results are of, with its questions and charts; without RESULTS, its results.",
-    "STUDY",
-    completes="study",
+@cli.command("report", example="report results/ --output report/")
+@cli.results_argument(required=False)
+@cli.option(
+    "--study", "The study that results are of, with its questions and charts; without RESULTS, its results.", "STUDY"
 )
-@results_folder_option
-@option(
+@cli.results_folder_option
+@cli.option(
     "--against",
     "Also show a kept baseline, published figures, or other results.",
     "KIND:NAME|RESULTS",
     completes="file",
 )
-@by_option
-@option("--baseline", "The system that others are divided by. [default: the first]", "SYSTEM")
-@option("--title", "Title of the report. [default: the study's]", "TEXT")
+@cli.by_option
+@cli.option("--baseline", "The system that others are divided by. [default: the first]", "SYSTEM")
+@cli.option("--title", "Title of the report. [default: the study's]", "TEXT")
 @anonymous_flag
 @anonymous_sites_flag
-@signature_flag
-@key_option
-@option("--output", "Folder of the report. [default: report]", "FOLDER", short="-o", name="folder", completes="folder")
-@format_option
+@cli.signature_flag
+@cli.key_option
+@cli.output_option("Folder of the report. [default: report]", "FOLDER", "folder")
+@cli.format_option
 def report(
     settings: Settings,
     paths: Sequence[str] = (),
@@ -78,54 +62,42 @@ def report(
 
     With what should not be published, and what was left out and why.
     """
-    from sifmark.report.library import ReportOptions
-    from sifmark.results.catalogue import path_of
-
-    options = ReportOptions(
-        *(tuple(paths), study, results, against, path_of(by) if by else "", baseline, title),
-        anonymous=anonymous or anonymous_sites,
-        anonymous_sites=anonymous_sites,
-        trusted_keys=settings.keys if require_signature else None,
-        output=folder,
-    )
-    write_report(options, settings, form)
-
-
-def write_report(options: ReportOptions, settings: Settings, form: str = TABLE) -> None:
-    """Write a report and print which files it has. Raises SifmarkError."""
     from sifmark.report import library
     from sifmark.report.write import PAGE
 
-    written = library.write(options, settings)
-    _answer(options, written.names, form)
+    written = library.report(
+        paths,
+        folder,
+        study=study,
+        results=results,
+        against=against,
+        by=by,
+        baseline=baseline,
+        title=title,
+        anonymous=anonymous,
+        anonymous_sites=anonymous_sites,
+        trusted_keys=settings.keys if require_signature else None,
+        settings=settings,
+    )
+    sizes = {name: (written.folder / name).stat().st_size for name in written.names}
+    rows = [(str(written.folder / name), size) for name, size in sizes.items()]
+    document = {"folder": folder, "files": [{"file": file, "size": size} for file, size in rows]}
+
+    def show() -> None:
+        folders = Counter(name.partition("/")[0] for name in sizes if "/" in name)
+        shown = [(name, human_size(size)) for name, size in sizes.items() if "/" not in name]
+        shown += [(f"{name}/", counted(count, "file")) for name, count in folders.items()]
+        output_table("file", "size", rows=[(printable(f"{written.folder}/{name}"), size) for name, size in shown])
+
+    answer(form, document, Table(("file", "bytes"), rows), show)
     _report_left_out(written.report)
-    _report_no_counterpart(options, written.report.results)
-    page = options.folder / PAGE
-    status(f"open {printable(str(page))} in a browser")
+    status(f"open {printable(str(written.folder / PAGE))} in a browser")
     written.require_complete()
 
 
-def _answer(options: ReportOptions, names: Sequence[str], form: str) -> None:
-    sizes = {str(options.folder / name): (options.folder / name).stat().st_size for name in names}
-    document = {"folder": options.output, "files": [{"file": file, "size": size} for file, size in sizes.items()]}
-    answer(form, document, Table(("file", "bytes"), list(sizes.items())), lambda: _show(options, names))
-
-
-def _show(options: ReportOptions, names: Sequence[str]) -> None:
-    """Print the files; of a folder, how many it has."""
-    folders = Counter(name.partition("/")[0] for name in names if "/" in name)
-    rows = [
-        (printable(str(options.folder / name)), human_size((options.folder / name).stat().st_size))
-        for name in names
-        if "/" not in name
-    ]
-    rows += [(printable(f"{options.folder / folder}/"), f"{count} files") for folder, count in folders.items()]
-    output_table("file", "size", rows=rows)
-
-
 def _report_left_out(report: Report) -> None:
-    report_copies(report.results.duplicates)
-    list_left_out("left out", [printable(f"{each.file}: {each.reason}") for each in report.left_out])
+    left_out = [printable(f"{each.file}: {each.reason}") for each in report.left_out]
+    list_left_out(left_out, report.results.duplicates, "left out")
     for each in report.refused:
         warn(printable(f"not compared: {each.reason}; for example {each.file}"))
     if report.notices:
@@ -133,28 +105,16 @@ def _report_left_out(report: Report) -> None:
         warn(f"not for publication: {reasons}")
 
 
-def _report_no_counterpart(options: ReportOptions, results: ReportResults) -> None:
-    if options.kind == "published" and not (results.published or results.over_published):
-        why = f"sifmark compare RESULTS --against {options.against} says why"
-        warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
-
-
-@command("report.site", example="report.site results/ --output public/")
-@argument(
-    "folders",
-    "Folders with results of studies, sites or dates.",
-    "FOLDER",
-    nargs=-1,
-    completes="folder",
-)
-@by_option
-@option("--title", "Title of the site. [default: the folder's name]", "TEXT")
-@option("--charts", "Most charts; the rest has tables alone. [default: 100]", "N", least=0)
-@flag("--with-results", "Also copy the results, and link to them.")
+@cli.command("report.site", example="report.site results/ --output public/")
+@cli.argument("folders", "Folders with results of studies, sites or dates.", "FOLDER", nargs=-1)
+@cli.by_option
+@cli.option("--title", "Title of the site. [default: the folder's name]", "TEXT")
+@cli.option("--charts", "Most charts; the rest has tables alone. [default: 100]", "N", least=0)
+@cli.flag("--with-results", "Also copy the results, and link to them.")
 @anonymous_flag
 @anonymous_sites_flag
-@option("--output", "Folder of the site. [default: public]", "FOLDER", short="-o", name="target", completes="folder")
-@format_option
+@cli.output_option("Folder of the site. [default: public]", "FOLDER", "target")
+@cli.format_option
 def site(
     folders: Sequence[str],
     by: str = "",
@@ -188,11 +148,10 @@ def site(
     )
     folder_of_site(Path(target))
     made = make_site([Path(folder) for folder in folders], options)
-    status(f"{len(made.results.members)} results read; drawing {len(made.charts())} charts")
+    status(f"{counted(len(made.results.members), 'result')} read; drawing {counted(len(made.charts()), 'chart')}")
     pages = dict(site_pages(made, draw(made, options.processes)))
     vanished = write_site(Path(target), {**copies(made), **pages})
-    list_left_out("left out, not valid", made.results.invalid)
-    report_copies(made.results.duplicates)
+    list_left_out(made.results.invalid, made.results.duplicates, "left out, not valid")
     count = sum(name.endswith(".html") for name in pages)
     document = {
         "folder": target,
@@ -205,5 +164,5 @@ def site(
         "invalid": len(made.results.invalid),
         "duplicates": made.results.duplicates,
     }
-    text = f"written: {printable(target)}/index.html and {count - 1} pages more"
+    text = f"written: {printable(target)}/index.html and {counted(count - 1, 'page')} more"
     answer_record(form, document, lambda: output(text))

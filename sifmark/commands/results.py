@@ -7,89 +7,66 @@ import shlex
 import sys
 from itertools import chain, groupby, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sifmark.commands.answers import TABLE, Table, answer, list_left_out, report_copies
-from sifmark.commands.framework import (
-    command,
-    engine_option,
-    flag,
-    format_option,
-    key_option,
-    option,
-    results_argument,
-)
-from sifmark.core.checks import Check, Status
-from sifmark.core.console import printable
-from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.core.keys import key_files, require_trusted_keys
+from sifmark.commands import framework as cli
+from sifmark.commands.answers import TABLE, Table, answer, list_left_out
+from sifmark.core.console import counted, printable
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_quiet, output, output_table, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from sifmark.core.settings import Settings
+    from sifmark.library import Results
     from sifmark.results.load import LoadedResult
-    from sifmark.trust.image import ImageUnderTest
-
-    Problems = dict[str, list[str]]  # by file
-
-# How a link of a trace is described, by its status.
-STATES = {
-    Status.PASSED: "verified",
-    Status.WARNING: "unverified",
-    Status.FAILED: "contradicted",
-    Status.SKIPPED: "missing",
-}
-VALID = "valid"  # a result that agrees with its schema and with itself, and that no trusted key has signed
-LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
 
 
-@command("results.show", example="results.show results/")
-@results_argument()
-@flag("--all-metrics", "Also name the metrics without a value, and why.")
-@format_option
+@cli.command("results.show", example="results.show results/")
+@cli.results_argument()
+@cli.flag("--all-metrics", "Also name the metrics without a value, and why.")
+@cli.format_option
 def show_results(paths: Sequence[str], form: str = TABLE, all_metrics: bool = False) -> None:
     """Print a summary of results."""
-    from sifmark.results.load import load_all
+    from sifmark.library import load
     from sifmark.results.summary import summary_row
 
-    results = list(load_all(paths))
-    documents = [result.document for result in results if not result.problems]
-    rows = [summary_row(document) for document in documents]
+    results = load(paths)
+    rows = [summary_row(result.document) for result in results]
     table = Table(list(rows[0]) if rows else [], [list(row.values()) for row in rows])
-    many = len(documents) > 1 and not all_metrics
-    answer(form, rows, table, lambda: _show_table(results) if many else _show_each(documents, all_metrics))
-    problems = [f"{printable(result.file)}: {printable(result.problems[0])}" for result in results if result.problems]
-    if problems:
+    many = len(results) > 1 and not all_metrics
+    answer(form, rows, table, lambda: _show_table(results) if many else _show_each(results, all_metrics))
+    list_left_out((), len(results.duplicates))
+    if problems := [printable(f"{file}: {texts[0]}") for file, texts in results.invalid.items()]:
         remedy = f"see all problems: sifmark results.validate {shlex.join(paths)}"
         raise SifmarkError("\n".join(problems), remedy, code="result-invalid")
 
 
-def _show_table(results: Iterable[LoadedResult]) -> None:
-    """Print a row for each valid result; a command for one of them shows the rest."""
+def _show_table(results: Results) -> None:
+    """Print a row for each result; a command for one of them shows the rest."""
     from sifmark.results.summary import SHORT_COLUMNS, short_row
     from sifmark.results.warnings import warnings_of
 
-    valid = [result for result in results if not result.problems]
-    output_table(*SHORT_COLUMNS, rows=[short_row(result.document) for result in valid])
-    marked = "; ! marks a warning" if any(any(warnings_of(result.document)) for result in valid) else ""
-    status(f"{len(valid)} results{marked}; one in full: sifmark results.show {shlex.quote(valid[0].file)}")
+    output_table(*SHORT_COLUMNS, rows=[short_row(result.document) for result in results])
+    marked = "; ! marks a warning" if any(any(warnings_of(result.document)) for result in results) else ""
+    one = f"one in full: sifmark results.show {shlex.quote(results[0].file)}"
+    status(f"{counted(len(results), 'result')}{marked}; {one}")
 
 
-def _show_each(documents: Iterable[dict[str, Any]], every_metric: bool) -> None:
+def _show_each(results: Results, every_metric: bool) -> None:
     from sifmark.results.summary import summary
 
-    for number, document in enumerate(documents):
-        lines = summary(document, every_metric)
-        output("\n".join(map(printable, [""] * bool(number) + lines)))
+    for number, result in enumerate(results):
+        output("\n".join(map(printable, [""] * bool(number) + summary(result.document, every_metric))))
 
 
-@command("results.validate", example="results.validate results/")
-@results_argument()
-@flag("--finished", "Fail also unless each run completed or ran out of memory.")
-@option("--run", "Fail also for results of other runs of a study than that with this key.", "KEY", name="key")
-@format_option
+@cli.command("results.validate", example="results.validate results/")
+@cli.results_argument()
+@cli.flag("--finished", "Fail also unless each run completed or ran out of memory.")
+@cli.option("--run", "Fail also for results of other runs of a study than that with this key.", "KEY", name="key")
+@cli.format_option
 def validate_results(paths: Iterable[str], form: str = TABLE, finished: bool = False, key: str = "") -> None:
     """Check results against the schema that they name."""
     from sifmark.results.load import load_all
@@ -99,10 +76,18 @@ def validate_results(paths: Iterable[str], form: str = TABLE, finished: bool = F
         for file, results in groupby(load_all(paths), key=lambda result: result.file)
     }
     documents = [{"file": file, "valid": not texts, "problems": texts} for file, texts in problems.items()]
-    rows = [(file, _validity(texts), "; ".join(texts)) for file, texts in problems.items()]
-    answer(form, documents, Table(("file", "state", "problems"), rows), lambda: _show_validity(problems))
+    rows = [(file, "invalid" if texts else "valid", "; ".join(texts)) for file, texts in problems.items()]
+
+    def show() -> None:
+        for file, state, _ in rows:
+            if problems[file] or not is_quiet():
+                output(f"{paint(state)}  {printable(file)}")
+            for problem in problems[file]:
+                output(f"  {printable(problem)}")
+
+    answer(form, documents, Table(("file", "state", "problems"), rows), show)
     if invalid := sum(map(bool, problems.values())):
-        cause = f"{invalid} of {len(problems)} files are not valid"
+        cause = f"not valid: {invalid} of {counted(len(problems), 'file')}"
         raise SifmarkError(cause, "the lines above name each field", code="result-invalid")
     status(f"{len(problems)} valid")
 
@@ -120,23 +105,10 @@ def _problems(result: LoadedResult, finished: bool, key: str) -> Iterator[str]:
         yield f"belongs to another run: {difference}"
 
 
-def _show_validity(problems: Problems) -> None:
-    """Print a line for each file, if quiet only for those that are not valid, and for each problem."""
-    for file, texts in problems.items():
-        if texts or not is_quiet():
-            output(f"{paint(_validity(texts))}  {printable(file)}")
-        for problem in texts:
-            output(f"  {printable(problem)}")
-
-
-def _validity(problems: list[str]) -> str:
-    return "invalid" if problems else "valid"
-
-
-@command("results.sign", example="results.sign results/ --key site.pem")
-@results_argument()
-@option("--key", "Private key in PEM form. [default: results_key]", "FILE", completes="file")
-@format_option
+@cli.command("results.sign", example="results.sign results/ --key site.pem")
+@cli.results_argument()
+@cli.option("--key", "Private key in PEM form. [default: results_key]", "FILE")
+@cli.format_option
 def sign_files(paths: Iterable[str], settings: Settings, key: str = "", form: str = TABLE) -> None:
     """Sign result files: a signed statement goes beside each."""
     from sifmark.results.envelope import sign_results
@@ -147,20 +119,16 @@ def sign_files(paths: Iterable[str], settings: Settings, key: str = "", form: st
         remedy = "name one: --key FILE.pem, or results_key in sifmark.toml"
         raise UsageError("which key should sign?", remedy, code="invalid-option")
     envelopes = {file: sign_results(Path(file), private) for file in files_of(paths)}
-    documents = [{"file": file, "envelope": str(envelope)} for file, envelope in envelopes.items()]
     rows = [(file, str(envelope)) for file, envelope in envelopes.items()]
-    answer(form, documents, Table(("file", "envelope"), rows), lambda: _show_signed(envelopes.values()))
+    documents = [{"file": file, "envelope": envelope} for file, envelope in rows]
+    shown = "\n".join(printable(f"signed: {envelope}") for _, envelope in rows)
+    answer(form, documents, Table(("file", "envelope"), rows), lambda: output(shown))
 
 
-def _show_signed(envelopes: Iterable[Path]) -> None:
-    for envelope in envelopes:
-        output(f"signed: {printable(str(envelope))}")
-
-
-@command("results.verify", example="results.verify results/ --key site.pub")
-@results_argument()
-@key_option
-@format_option
+@cli.command("results.verify", example="results.verify results/ --key site.pub")
+@cli.results_argument()
+@cli.key_option
+@cli.format_option
 def verify_files(paths: Iterable[str], settings: Settings, form: str = TABLE) -> None:
     """Check that result files are signed by a trusted key."""
     from sifmark.results.load import files_of
@@ -168,10 +136,16 @@ def verify_files(paths: Iterable[str], settings: Settings, form: str = TABLE) ->
     require_trusted_keys(settings.keys)
     verdicts = [(file, *_verdict(Path(file), settings.keys)) for file in files_of(paths)]
     documents = [{"file": file, "signer": signer, "reason": reason} for file, signer, reason in verdicts]
-    rows = [(file, _signature(signer), signer or reason) for file, signer, reason in verdicts]
-    answer(form, documents, Table(("file", "state", "detail"), rows), lambda: _show_verified(rows))
-    if refuted := [file for file, signer, _ in verdicts if signer is None]:
-        cause = f"{len(refuted)} of {len(verdicts)} files are not signed by a key that is trusted here"
+    rows = [(file, "signed" if signer else "not signed", signer or reason or "") for file, signer, reason in verdicts]
+
+    def show() -> None:
+        for file, state, detail in rows:
+            if state != "signed" or not is_quiet():
+                output(f"{paint(state)}  {printable(file)}  {printable(detail)}")
+
+    answer(form, documents, Table(("file", "state", "detail"), rows), show)
+    if refuted := sum(signer is None for _, signer, _ in verdicts):
+        cause = f"not signed by a key that is trusted here: {refuted} of {counted(len(verdicts), 'file')}"
         raise SifmarkError(cause, "the lines above say why", code="signature-untrusted")
     status(f"{len(verdicts)} signed")
 
@@ -188,98 +162,44 @@ def _verdict(file: Path, keys: Sequence[str]) -> tuple[str | None, str | None]:
         return None, error.cause
 
 
-def _signature(signer: str | None) -> str:
-    return "signed" if signer else "not signed"
-
-
-def _show_verified(rows: Sequence[tuple[str, str, str | None]]) -> None:
-    """Print a line for each file, if quiet only for those that no trusted key has signed."""
-    for file, state, detail in rows:
-        if state != "signed" or not is_quiet():
-            output(f"{paint(state)}  {printable(file)}  {printable(detail or '')}")
-
-
-@command("results.trace", example="results.trace result.json")
-@results_argument()
-@option("--image", "The image that ran. [default: the recipe's image here]", "NAME", completes="image")
-@option("--require", "Fail unless these links are verified, with commas. [with CI set: image]", "LINKS")
-@key_option
-@format_option
-@engine_option
+@cli.command("results.trace", example="results.trace result.json")
+@cli.results_argument()
+@cli.option("--image", "The image that ran. [default: the recipe's image here]", "NAME", completes="image")
+@cli.option("--require", "Fail unless these links are verified, with commas. [with CI set: image]", "LINKS")
+@cli.key_option
+@cli.format_option
+@cli.engine_option
 def trace_results(
     paths: Iterable[str], settings: Settings, image: str = "", form: str = TABLE, require: str = ""
 ) -> None:
     """Trace results back to image, SBOM, recipe and commit."""
-    from sifmark.engines import open_engine
-    from sifmark.results.load import load_all
-    from sifmark.trust.trace import Tracer
+    from sifmark.trust.trace import link_document, links_named, require_links
+    from sifmark.trust.trace import trace_results as trace
 
-    required = _required_links(require)
-    key_files(settings.keys)  # a key that is not there is reported first
-    tracer = Tracer(open_engine(settings), settings, _named_image(image, settings) if image else None)
-    traces = [(result.file, tracer.trace(result)) for result in load_all(paths)]
-    documents = [{"file": file, "links": [link_document(link) for link in links]} for file, links in traces]
-    rows = [(file, *link_document(link).values()) for file, links in traces for link in links]
-    answer(form, documents, Table(("file", "link", "state", "detail"), rows), lambda: _show_traces(traces))
-    broken = {link.name for _, links in traces for link in links if link.status is Status.FAILED}
-    if broken:
-        remedy = "do not rely on such a result; ask where it is from"
-        raise SifmarkError(f"contradicted: {', '.join(sorted(broken))}", remedy, code="trace-broken")
-    incomplete = [file for file, links in traces if required - _verified(links)]
-    if incomplete:
-        cause = (
-            f"{len(incomplete)} results lack a required link ({', '.join(sorted(required))}), such as {incomplete[0]}"
-        )
-        remedy = "name the image that ran, --image FILE, and trusted keys, --key; or choose links with --require"
-        raise SifmarkError(cause, remedy, code="trace-incomplete")
+    required = links_named(require or ("image" if os.environ.get("CI") else ""))
+    traces = [(file, list(map(link_document, links)), links) for file, links in trace(paths, settings, image)]
+    documents = [{"file": file, "links": links} for file, links, _ in traces]
+    rows = [(file, *link.values()) for file, links, _ in traces for link in links]
+
+    def show() -> None:
+        for file, links, _ in traces:
+            output(printable(file))
+            output_table("link", "state", "detail", rows=[list(link.values()) for link in links])
+
+    answer(form, documents, Table(("file", "link", "state", "detail"), rows), show)
+    require_links([(file, links) for file, _, links in traces], required)
 
 
-def link_document(link: Check) -> dict[str, str]:
-    """Return a link as programs read it."""
-    unsigned = link.name == "result" and link.status is Status.WARNING
-    return {"name": link.name, "state": VALID if unsigned else STATES[link.status], "detail": link.detail}
-
-
-def _required_links(names: str) -> set[str]:
-    """Return the links that must be verified; without names `image` in CI. Raises UsageError for an unknown one."""
-    if not names:
-        return {"image"} if os.environ.get("CI") else set()
-    wanted = {name.strip() for name in names.split(",")}
-    for name in sorted(wanted - set(LINKS)):
-        raise unknown_name("link", name, LINKS)
-    return wanted
-
-
-def _verified(links: Iterable[Check]) -> set[str]:
-    return {link.name for link in links if link.status is Status.PASSED}
-
-
-def _named_image(name: str, settings: Settings) -> ImageUnderTest:
-    from sifmark.engines.locate import engine_for, locate
-    from sifmark.trust.image import image_under_test
-
-    engine = engine_for(name, settings)
-    return image_under_test(engine, locate(name, engine), settings)
-
-
-def _show_traces(traces: Iterable[tuple[str, Sequence[Check]]]) -> None:
-    for file, links in traces:
-        output(printable(file))
-        output_table("link", "state", "detail", rows=[list(link_document(link).values()) for link in links])
-
-
-@command("results.export", example="results.export results/ --output runs.parquet")
-@results_argument()
-@option(
-    "--output", "File for the table, instead of standard output.", "FILE", short="-o", name="target", completes="file"
-)
-@option(
+@cli.command("results.export", example="results.export results/ --output runs.parquet")
+@cli.results_argument()
+@cli.output_option("File for the table, instead of standard output.", "FILE", "target")
+@cli.option(
     "--format",
     "Format of the table. [default: that of the file's suffix, or csv]",
     name="form",
     choices=("csv", "json", "jsonl", "parquet", "duckdb"),
 )
-@option(
+@cli.option(
     "--table",
     "runs: a row for each run and metric; points: curves inside results; steps: single steps, and power.",
     choices=("runs", "points", "steps"),
@@ -287,24 +207,22 @@ def _show_traces(traces: Iterable[tuple[str, Sequence[Check]]]) -> None:
 def export_results(paths: Sequence[str], target: str = "", form: str = "", table: str = "runs") -> None:
     """Write a tidy table of results for other programs."""
     from sifmark.results.export import ExportCounts, format_of, require_elsewhere, rows_of, write_file, write_rows
+    from sifmark.results.load import require_valid
     from sifmark.results.tidy import Table as TidyTable
 
     file = Path(target) if target and target != "-" else None
     chosen, of, counts = format_of(form, file), TidyTable(table), ExportCounts()
     if file is not None:
         require_elsewhere(file, paths)
-    rows = rows_of(paths, of, counts)
-    first = list(islice(rows, 1))
+    every = rows_of(paths, of, counts)
+    rows = chain(list(islice(every, 1)), every)
     if not counts.runs:
         cause = f"no valid result to export; {len(counts.invalid)} are not valid, for example {counts.invalid[0]}"
         raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")
     if file is None:
-        write_rows(chain(first, rows), of, chosen, sys.stdout)
+        write_rows(rows, of, chosen, sys.stdout)
     else:
-        write_file(chain(first, rows), of, chosen, file)
-        output(f"exported: {printable(target)}, {counts.rows} rows of {counts.runs} runs")
-    report_copies(counts.duplicates)
-    list_left_out("left out", counts.invalid)
-    if counts.invalid:
-        cause = f"{len(counts.invalid)} documents are not valid; the table has the others"
-        raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")
+        write_file(rows, of, chosen, file)
+        output(f"exported: {printable(target)}, {counted(counts.rows, 'row')} of {counted(counts.runs, 'run')}")
+    list_left_out(counts.invalid, counts.duplicates, "left out")
+    require_valid(counts.invalid, more="; the table has the others")

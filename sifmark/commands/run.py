@@ -19,7 +19,6 @@ from sifmark.engines.progress import new_pipe, progress_folder
 from sifmark.engines.start import (
     CheckedImage,
     check_image,
-    find,
     printed_command,
     read_arguments,
     run_options,
@@ -28,38 +27,22 @@ from sifmark.engines.start import (
 from sifmark.results.envelope import sign_results
 
 
-def run_image(
-    name: str,
-    arguments: Sequence[str],
-    settings: Settings,
-    printed: bool = False,
-    signed: bool = False,
-    plain: bool = False,
-) -> None:
-    """Run an image, which is given the arguments word for word.
-
-    Exit code, signals and terminal are the image's. With `printed` the command is only printed, for a job's script;
-    with `plain` nothing is drawn on a terminal. Where the settings or `signed` require a signature, an image without a
-    trusted one is not started. Raises SifmarkError.
-    """
-    address, engine = find(name, settings)
-    start_image(address, arguments, engine, settings, printed, signed, plain)
-
-
 def start_image(
     address: str,
-    arguments: Sequence[str],
     engine: Engine,
+    arguments: Sequence[str],
     settings: Settings,
     printed: bool,
     signed: bool,
     plain: bool = False,
 ) -> None:
-    """Run an image at an address of an engine, or print its command. Raises SifmarkError.
+    """Run an image at an address of an engine, which is given the arguments word for word, or print its command.
 
-    Options that the image would refuse are refused before it is looked at. On a terminal its results go to the folder
-    of the settings, unless the arguments name a place. This process becomes the image, unless it has to draw its
-    progress or to sign its results.
+    Exit code, signals and terminal are the image's. With `printed` the command is only printed, for a job's script;
+    with `plain` nothing is drawn on a terminal. Where the settings or `signed` require a signature, an image without a
+    trusted one is not started. Options that the image would refuse are refused before it is looked at. On a terminal
+    its results go to the folder of the settings, unless the arguments name a place. This process becomes the image,
+    unless it has to draw its progress or to sign its results. Raises SifmarkError.
     """
     if printed:
         output(shlex.join(printed_command(address, engine, arguments, settings, signed)))

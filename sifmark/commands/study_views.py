@@ -3,14 +3,17 @@
 import shlex
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from sifmark.commands.answers import Table, answer
-from sifmark.core.settings import Settings
+from sifmark.core.console import counted
 from sifmark.core.terminal import can_draw, output, output_table, paint, status, step
+from sifmark.engines.progress import ProgressPipe
 from sifmark.results.numbers import format_quantity, format_seconds
+from sifmark.studies.library import RunCommand, Watcher
 from sifmark.studies.overview import (
     Labels,
     MatrixCell,
@@ -23,10 +26,12 @@ from sifmark.studies.overview import (
     total,
 )
 from sifmark.studies.running.budget import Estimates
-from sifmark.studies.running.execute import run_argv
-from sifmark.studies.running.local import Selection, prepare_systems
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, no_pipe
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+
+if TYPE_CHECKING:
+    from sifmark.studies.slurm.jobs import JobArray
+    from sifmark.studies.slurm.submit import SubmittedArray
 
 MOST_CELLS = 3  # of a reason
 MOST_REMARKS = 20
@@ -60,22 +65,18 @@ def _show_rows(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> N
         output(f"  {system}: {identity[:19] or _image_reason(plan, system)}")
     states = [state for state in RunState if state in _ALWAYS or any(state in row.states for row in rows)]
     columns = ("system", "runs of", "axes", "runs", *states, "time", "device hours", "memory")
-    output_table(*columns, rows=[_shown(row, states) for row in rows])
+    cells = []
+    for row in rows:
+        needs = (_time(row.seconds, row.unknown), _hours(row.device_hours), _memory(row.memory_gib))
+        cells.append([row.system, row.group, row.axes, row.runs, *(row.states.get(each, 0) for each in states), *needs])
+    output_table(*columns, rows=cells)
     for remark in remarks[:MOST_REMARKS]:
-        if not _is_about_image(plan, remark):
+        # Why an image is not here was shown above, once for each system.
+        if remark.state is not RunState.TO_DO or remark.reason != _image_reason(plan, remark.system):
             output(_remark(remark))
     if len(remarks) > MOST_REMARKS:
-        output(f"... and {len(remarks) - MOST_REMARKS} more reasons: --json has all")
+        output(f"... and {counted(len(remarks) - MOST_REMARKS, 'more reason')}: --json has all")
     output(_sum(plan))
-
-
-def _shown(row: PlanRow, states: list[RunState]) -> list[Any]:
-    counts = [row.states.get(state, 0) for state in states]
-    return [row.system, row.group, row.axes, row.runs, *counts, *_quantities(row)]
-
-
-def _quantities(row: PlanRow) -> tuple[str, str, str]:
-    return _time(row.seconds, row.unknown), _hours(row.device_hours), _memory(row.memory_gib)
 
 
 def _time(seconds: float | None, unknown: int) -> str:
@@ -101,26 +102,19 @@ def _remark(remark: Remark) -> str:
     return f"{word} {remark.system} {remark.group}{which}: {remark.reason}"
 
 
-def _is_about_image(plan: StudyPlan, remark: Remark) -> bool:
-    """Return whether a remark says why an image is not here, which is shown once for each system."""
-    return remark.state is RunState.TO_DO and remark.reason == _image_reason(plan, remark.system)
-
-
 def _image_reason(plan: StudyPlan, system: str) -> str:
     return "" if plan.images[system] else plan.image_reasons.get(system, "")
 
 
 def _sum(plan: StudyPlan) -> str:
     waiting = [each for each in plan.runs if each.state is RunState.TO_DO]
-    states = Counter(each.state for each in plan.runs)
-    counts = ", ".join(f"{states[state]} {state}" for state in RunState if states[state])
     unknown = sum(each.seconds is None for each in waiting)
     time = _time(total(each.seconds for each in waiting), unknown)
     hours = _hours(total(each.device_hours for each in waiting))
     rest = f"; to do: {time}, {hours or 'unknown'} device hours" if waiting else ""
     several = len({key for key, _ in plan.shared})
     shared = f", {several} of them for several cells" if several else ""
-    return f"in all {len(plan.runs)} runs{shared}: {counts}{rest}"
+    return f"in all {counted(len(plan.runs), 'run')}{shared}: {_states(plan)}{rest}"
 
 
 def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> dict[str, Any]:
@@ -134,17 +128,7 @@ def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) 
             for name, identity in plan.images.items()
         },
         "groups": [dict(zip(_NAMES, _plan_cells(row), strict=True)) for row in rows],
-        "reasons": [
-            {
-                "state": remark.state,
-                "system": remark.system,
-                "group": remark.group,
-                "reason": remark.reason,
-                "cells": list(remark.cells),
-                "runs": remark.runs,
-            }
-            for remark in remarks
-        ],
+        "reasons": [asdict(remark) for remark in remarks],
         "runs": [_run_document(each) for each in plan.runs],
     }
 
@@ -175,13 +159,12 @@ def _run_document(planned: PlannedRun) -> dict[str, Any]:
 def show_status(plan: StudyPlan, form: str) -> None:
     """Print the states of a study's runs."""
     cells = cells_of_plan(plan)
-    rows = [_status_row(cell) for cell in cells]
+    rows = []
+    for cell in cells:
+        values = " ".join(f"{key}={value}" for key, value in cell.cell.items())
+        done = cell.counts[RunState.DONE]
+        rows.append((cell.group, cell.system, values, cell.text, done, len(cell.runs), cell.reason))
     answer(form, _status_document(plan, cells), Table(_STATUS_COLUMNS, rows), lambda: _show_tables(plan, cells))
-
-
-def _status_row(cell: MatrixCell) -> tuple[Any, ...]:
-    values = " ".join(f"{key}={value}" for key, value in cell.cell.items())
-    return (cell.group, cell.system, values, cell.text, cell.counts[RunState.DONE], len(cell.runs), cell.reason)
 
 
 def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]:
@@ -189,8 +172,8 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
         "study": plan.study.name,
         "title": plan.study.title,
         "folder": str(plan.folder),
-        "totals": {state.value: count for state, count in totals_of(plan).items()},
-        "seconds_left": seconds_left(plan),
+        "totals": {state.value: sum(each.state == state for each in plan.runs) for state in RunState},
+        "seconds_left": _seconds_left(plan),
         "cells": [
             {
                 "group": cell.group,
@@ -231,20 +214,18 @@ def _failures(plan: StudyPlan) -> Iterator[str]:
 
 
 def _total(plan: StudyPlan) -> str:
-    totals = totals_of(plan)
-    parts = [f"{count} {state.value}" for state, count in totals.items() if count]
-    left = seconds_left(plan)
+    left = _seconds_left(plan)
     time_left = f"; about {format_seconds(left)} of runs left" if left else ""
-    return f"{len(plan.runs)} runs: {', '.join(parts)}{time_left}"
+    return f"{counted(len(plan.runs), 'run')}: {_states(plan)}{time_left}"
 
 
-def totals_of(plan: StudyPlan) -> dict[RunState, int]:
-    """Return how many runs are in each state."""
+def _states(plan: StudyPlan) -> str:
+    """Return in words how many runs are in which state."""
     counts = Counter(planned.state for planned in plan.runs)
-    return {state: counts[state] for state in RunState}
+    return ", ".join(f"{counts[state]} {state}" for state in RunState if counts[state])
 
 
-def seconds_left(plan: StudyPlan) -> float | None:
+def _seconds_left(plan: StudyPlan) -> float | None:
     """Return the estimated time of the runs that have not ended, one after the other; None if it is unknown of one."""
     each = [planned.seconds for planned in plan.runs if planned.state not in _ENDED]
     return None if None in each else sum(filter(None, each))
@@ -255,18 +236,36 @@ def has_ended(plan: StudyPlan) -> bool:
     return all(planned.state in _ENDED for planned in plan.runs)
 
 
-class StudyDisplay:
-    """Shows the progress of the whole study."""
+class StudyDisplay(Watcher):
+    """Shows the progress of the whole study: as graphs on a terminal, unless they are to be `plain` lines."""
 
-    def __init__(self, labels: Labels, total: int, side_by_side: int, estimates: Estimates, show: Show) -> None:
-        self.count = 0  # of runs that have ended
-        self._labels, self._total, self._side_by_side = labels, total, side_by_side
-        self._estimates, self._show = estimates, show
+    def __init__(self, plain: bool) -> None:
+        self._plain, self._count = plain, 0  # of runs that have ended
         self._changed = time.monotonic()
+        self._pipe_for: PipeFor = no_pipe
+
+    @contextmanager
+    def watching(
+        self, plan: StudyPlan, runs: Sequence[PlannedRun], side_by_side: int, estimates: Estimates
+    ) -> Iterator[None]:
+        """Show the progress of runs while they are done, and say how many of them are when they are stopped."""
+        self._labels, self._total = Labels(plan), len(runs)
+        self._side_by_side, self._estimates = side_by_side, estimates
+        with _shown_progress(f"run {plan.study.name}", self._plain) as (self._show, self._pipe_for):
+            try:
+                yield
+            except (KeyboardInterrupt, SystemExit):
+                done = f"{self._count} of {counted(self._total, 'run')}"
+                status(f"  stopped after {done}; the same command goes on with the others")
+                raise
+
+    def pipe_for(self, planned: PlannedRun) -> ProgressPipe | None:
+        """Return the pipe by which a run reports what is drawn of it."""
+        return self._pipe_for(planned)
 
     def report(self, ended: Ended, progress: Progress) -> None:
         """Write a line about a run that has ended."""
-        self.count += 1
+        self._count += 1
         self._changed = time.monotonic()
         outcome = ended.outcome
         words = [outcome.reason or "completed"]
@@ -277,7 +276,7 @@ class StudyDisplay:
             if metric.get("value") is not None:
                 words.append(format_quantity(metric["value"], metric["unit"]))
             words.append(format_seconds(ended.seconds))
-        number = f"[{self.count:>{len(str(self._total))}}/{self._total}]"
+        number = f"[{self._count:>{len(str(self._total))}}/{self._total}]"
         status(f"{number} {self._labels.of(ended.planned)}: {', '.join(words)}{self._left(progress)}")
 
     def watch(self, progress: Progress) -> None:
@@ -285,9 +284,9 @@ class StudyDisplay:
         if not progress.active:
             self._changed = time.monotonic()  # nothing comes nearer to its end
         waiting = "" if progress.active else f"; waiting {progress.reason.value}"
-        headline = f"{self.count} of {self._total} done{self._left(progress)}{waiting}"
+        headline = f"{self._count} of {self._total} done{self._left(progress)}{waiting}"
         labels = {key: self._labels.of(planned) for key, planned in progress.active.items()}
-        self._show(headline, self.count, self._total, labels)
+        self._show(headline, self._count, self._total, labels)
 
     def _left(self, progress: Progress) -> str:
         if not progress.remaining:
@@ -301,7 +300,7 @@ class StudyDisplay:
 
 
 @contextmanager
-def shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
+def _shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
     """Yield what shows how far the study is, as graphs or in a line, and what its runs report by."""
     if plain or not can_draw():
         with step(title) as current:
@@ -316,20 +315,37 @@ def shown_progress(title: str, plain: bool) -> Iterator[tuple[Show, PipeFor]]:
         yield view.show, view.pipe_for
 
 
-def show_commands(plan: StudyPlan, selection: Selection, settings: Settings, form: str) -> None:
+def show_commands(commands: Iterable[RunCommand], form: str) -> None:
     """Print the runs that would be done, in their order, with their commands."""
-    systems = prepare_systems(plan, selection.runs, settings, 1)
-    labels = Labels(plan)
     columns = ("key", "run", "estimate", "command")
-    rows = [
-        (each.key, labels.of(each), each.seconds, shlex.join(run_argv(each, systems[each.run.system][0])))
-        for each in selection.runs
-    ]
-    documents = [dict(zip(columns, row, strict=True)) for row in rows]
+    rows = [(each.planned.key, each.label, each.planned.seconds, shlex.join(each.argv)) for each in commands]
 
     def show() -> None:
         for key, label, _, command in rows:
             output(f"# {label}, {key}\n{command}")
-        status(f"{len(rows)} runs")
+        status(counted(len(rows), "run"))
+
+    answer(form, [dict(zip(columns, row, strict=True)) for row in rows], Table(columns, rows), show)
+
+
+def show_arrays(arrays: "Sequence[SubmittedArray]", dry_run: bool, form: str) -> None:
+    """Print job arrays that were submitted, or with `dry_run` their scripts."""
+    columns = ("job", "system", "runs", "nodes", "devices", "minutes", "script")
+    rows = [(each.job or None, *_shape(each.array), str(each.array.script)) for each in arrays]
+    documents = [dict(zip(columns, row, strict=True)) for row in rows]
+    scripts = [each.script for each in arrays]
+    if dry_run:
+        documents = [{**document, "text": text} for document, text in zip(documents, scripts, strict=True)]
+
+    def show() -> None:
+        if dry_run:
+            output("\n".join(scripts))
+        elif rows:
+            output_table(*columns, rows=rows)
 
     answer(form, documents, Table(columns, rows), show)
+
+
+def _shape(array: "JobArray") -> tuple[str, int, int, int, int]:
+    shape = array.shape
+    return shape.system, len(array.tasks), shape.nodes, shape.devices, shape.seconds // 60

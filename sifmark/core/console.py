@@ -148,6 +148,11 @@ def markdown_text(text: str) -> str:
     return escaped.replace("&", "&amp;").replace("<", "&lt;")
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: `1 run`, `3 runs`. `many` is the plural if it is not the noun with an s."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def printable(text: str) -> str:
     """Return one line that is safe on any terminal: escape sequences, newlines and lone surrogates are spelled out."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sifmark.core.console import step
-from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.console import printable, step, warn
+from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
 from sifmark.report.anonymous import anonymiser_of
@@ -15,7 +15,7 @@ from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
 from sifmark.results.catalogue import path_of
-from sifmark.results.load import load_all
+from sifmark.results.load import load_all, require_valid
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.published.comparison import compare_with_published
@@ -24,8 +24,8 @@ KEPT, PUBLISHED = "baseline", "published"  # kinds of `against`: KIND:NAME
 
 
 @dataclass(frozen=True)
-class ReportOptions:
-    """Of which results a report is, beside what they are put, and where it goes."""
+class _Options:
+    """Of which results a report is, and beside what they are put."""
 
     paths: tuple[str, ...]
     study: str = ""
@@ -33,11 +33,9 @@ class ReportOptions:
     against: str = ""
     by: str = ""  # dotted path of the field that names systems
     baseline: str = ""
-    title: str = ""
     anonymous: bool = False  # hosts, users and paths
     anonymous_sites: bool = False  # sites too
-    trusted_keys: tuple[str, ...] | None = None  # if signatures are required
-    output: str = "report"
+    trusted_keys: Sequence[str] | None = None  # if signatures are required
     only: frozenset[str] = frozenset()  # IDs of results; empty for all at the paths
 
     @property
@@ -51,11 +49,6 @@ class ReportOptions:
         """Its name."""
         return self.against.partition(":")[2]
 
-    @property
-    def folder(self) -> Path:
-        """Where the report goes."""
-        return Path(self.output)
-
 
 @dataclass(frozen=True)
 class WrittenReport:
@@ -67,14 +60,7 @@ class WrittenReport:
 
     def require_complete(self) -> None:
         """Raise SifmarkError if documents are not valid, or lack the signature that was required."""
-        if self.report.results.invalid:
-            remedy = "repair or remove them, and write the report again: sifmark results.validate lists the problems"
-            raise SifmarkError(
-                f"{len(self.report.results.invalid)} documents are not valid", remedy, code="result-invalid"
-            )
-        if self.report.results.unsigned:
-            cause = f"{len(self.report.results.unsigned)} documents are not signed by a trusted key"
-            raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
+        require_valid(self.report.results.invalid, self.report.results.unsigned, "; the report has the others")
 
 
 def report(
@@ -82,46 +68,56 @@ def report(
     folder: str | Path = "report",
     *,
     study: str = "",
+    results: str = "results",
     against: str = "",
     by: str = "",
     baseline: str = "",
     title: str = "",
     anonymous: bool = False,
+    anonymous_sites: bool = False,
+    trusted_keys: Sequence[str] | None = None,
     only: Iterable[str] = (),
     settings: Settings | None = None,
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
+    Without paths it is of the results of `study` in the folder `results`. `against` is a kept baseline, published
+    figures or the path of other results. With `trusted_keys` only results that one of them has signed count.
+
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
-    options = ReportOptions(
-        *(tuple(map(str, paths)), study, "results", against, path_of(by) if by else "", baseline, title),
-        anonymous=anonymous,
-        output=str(folder),
-        only=frozenset(only),
-    )
-    return write(options, settings or load_settings())
-
-
-def write(options: ReportOptions, settings: Settings) -> WrittenReport:
-    """Write a report. Raises SifmarkError."""
     require_packages("a report")
     from sifmark.report.write import folder_of_report, write_report
 
-    folder_of_report(options.folder)
-    require_trusted_keys(options.trusted_keys)
+    options = _Options(
+        tuple(map(str, paths)),
+        study,
+        results,
+        against,
+        path_of(by) if by else "",
+        baseline,
+        anonymous=anonymous or anonymous_sites,
+        anonymous_sites=anonymous_sites,
+        trusted_keys=trusted_keys,
+        only=frozenset(only),
+    )
+    target = Path(folder)
+    folder_of_report(target)
+    require_trusted_keys(trusted_keys)
     with step("read results"):
-        study = load_study(options.study) if options.study else None
-        made = make_report(_results(options, settings), study, options.title)
+        made = make_report(_results(options, settings or load_settings()), load_study(study) if study else None, title)
     names = []
-    with step(f"write {options.output}") as progress:
-        for name in write_report(made, options.folder):
+    with step(f"write {folder}") as progress:
+        for name in write_report(made, target):
             names.append(name)
             progress.detail(name)
-    return WrittenReport(made, options.folder, tuple(names))
+    if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):
+        why = f"sifmark compare RESULTS --against {against} says why"
+        warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
+    return WrittenReport(made, target, tuple(names))
 
 
-def _results(options: ReportOptions, settings: Settings) -> ReportResults:
+def _results(options: _Options, settings: Settings) -> ReportResults:
     """Return the results of the report, with what they are put beside."""
     paths = options.paths or result_paths((), options.study, options.results)
     _require_kind(options)
@@ -142,7 +138,7 @@ def _results(options: ReportOptions, settings: Settings) -> ReportResults:
     return results
 
 
-def _require_kind(options: ReportOptions) -> None:
+def _require_kind(options: _Options) -> None:
     """Raise UsageError for a value of --against that means nothing here."""
     if options.kind and not options.name:
         raise unknown_name("kind of reference", options.against, (f"{KEPT}:NAME", f"{PUBLISHED}:NAME", "RESULTS"))

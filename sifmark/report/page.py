@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark import __version__
-from sifmark.core.console import printable
+from sifmark.core.console import counted, printable
 from sifmark.report.charts.render import is_wide, page_svg
 from sifmark.report.charts.theme import SYSTEMS, page_style
 from sifmark.report.content.tables import MOST_COLUMNS, mean_text, ratio_words
@@ -30,7 +30,7 @@ def template_environment(folder: Path) -> Any:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"clip": clip, "name": lambda text: clip(text, LONGEST_NAME), "plural": plural}
+    environment.filters |= {"clip": clip, "name": lambda text: clip(text, LONGEST_NAME), "plural": counted}
     environment.globals["version"] = __version__
     return environment
 
@@ -40,11 +40,6 @@ def clip(text: Any, longest: int = LONGEST_TEXT) -> str:
     line = printable(unicodedata.normalize("NFC", str(text)))
     half = longest // 2
     return line if len(line) <= longest else f"{line[:half]} … {line[-half:]}"
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number with its noun: `1 result`, `3 results`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def render_page(report: Report, files: tuple[str, ...] = ()) -> str:

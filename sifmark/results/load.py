@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sized
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import chain, islice
@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
+from sifmark.core.console import counted
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, explain_error, known_versions
 from sifmark.results.archive import result_names, split_archive, unpack_results
@@ -67,6 +68,17 @@ def load_results(path: str) -> Iterator[LoadedResult]:
             yield from load_file(file)
     if empty:
         raise _no_result(path)
+
+
+def require_valid(invalid: Sized, unsigned: Sized = (), more: str = "") -> None:
+    """Raise SifmarkError for documents that are not valid or lack a required signature; `more` goes to the cause."""
+    if invalid:
+        remedy = "repair or remove them: sifmark results.validate lists the problems"
+        cause = f"{counted(len(invalid), 'document is', 'documents are')} not valid{more}"
+        raise SifmarkError(cause, remedy, code="result-invalid")
+    if unsigned:
+        cause = f"{counted(len(unsigned), 'document is', 'documents are')} not signed by a trusted key{more}"
+        raise SifmarkError(cause, "leave them out, or trust their key: --key", code="signature-untrusted")
 
 
 def run_keys(document: dict[str, Any]) -> Iterator[Hashable]:

@@ -1,21 +1,28 @@
-"""Studies for programs: load, plan and run one, as the commands study.plan and study.run do."""
+"""Studies for programs: load, plan and run one, or submit it to Slurm, as the commands study.plan and study.run do."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from sifmark.core.console import counted, status, step, warn
 from sifmark.core.settings import Settings, load_settings
+from sifmark.engines.progress import ProgressPipe
 from sifmark.studies.folder import claim_folder
+from sifmark.studies.overview import Labels
 from sifmark.studies.plan import Request
 from sifmark.studies.running.budget import Estimates, parse_budget
-from sifmark.studies.running.execute import ReadySystem
-from sifmark.studies.running.local import Selection, prepare_systems, select
-from sifmark.studies.running.runner import Ended, PipeFor, Progress, StudyRunner, no_pipe
-from sifmark.studies.running.shares import Machine, Shares
+from sifmark.studies.running.execute import run_argv
+from sifmark.studies.running.local import Selection, prepare_systems, require_images, select
+from sifmark.studies.running.runner import Ended, Progress, StudyRunner
+from sifmark.studies.running.shares import Shares
 from sifmark.studies.running.states import read_states
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+
+if TYPE_CHECKING:
+    from sifmark.studies.slurm.submit import SubmittedArray
 
 _SHARES = "shares"  # folder of the cache with the locks of this machine's devices and processors
 
@@ -52,6 +59,39 @@ class StudyOutcome:
         }
 
 
+@dataclass(frozen=True)
+class RunCommand:
+    """A run that is to do: its name in words, and the command line of its image."""
+
+    planned: PlannedRun
+    label: str
+    argv: list[str]
+
+
+class Watcher:
+    """Is told how the runs of a study go. This one shows nothing."""
+
+    def watching(
+        self,
+        plan: StudyPlan,  # noqa: ARG002 - here and below: for those that show something
+        runs: Sequence[PlannedRun],  # noqa: ARG002
+        side_by_side: int,  # noqa: ARG002
+        estimates: Estimates,  # noqa: ARG002
+    ) -> AbstractContextManager[None]:
+        """Return a context in which the runs are done, `side_by_side` of them at once."""
+        return nullcontext()
+
+    def report(self, ended: Ended, progress: Progress) -> None:
+        """Take a run that has ended."""
+
+    def watch(self, progress: Progress) -> None:
+        """Take what is in progress, again and again."""
+
+    def pipe_for(self, planned: PlannedRun) -> ProgressPipe | None:  # noqa: ARG002 - for those that show it
+        """Return the pipe by which a run is to report its progress, if it is shown."""
+        return None
+
+
 class Study:
     """A study on chosen systems, with the folder of its results."""
 
@@ -70,51 +110,85 @@ class Study:
         systems: Sequence[str] = (),
         results: str | Path = "results",
         only: Sequence[str] = (),
+        retry: str = "",
         settings: Settings | None = None,
     ) -> "Study":
         """Return a study by its name or file; `systems` are NAME or NAME:IMAGE, `only` conditions such as `seed=1`.
 
-        Raises SifmarkError naming what is wrong with the file.
+        `retry` is how runs failed that are to be done again: `failed`, or one way such as `crashed`. Raises
+        SifmarkError naming what is wrong with the file.
         """
         from sifmark.studies.load import load_study
 
         load_study(str(study), variant)
-        request = Request(str(study), variant, tuple(systems), Path(results), tuple(only))
+        request = Request(str(study), variant, tuple(systems), Path(results), tuple(only), retry)
         return cls(request, settings or load_settings())
 
     def plan(self) -> StudyPlan:
         """Return all runs with their states and what those to do will take. Raises SifmarkError."""
         return read_states(self.request, self.settings).plan
 
-    def run(self, *, budget: str = "", jobs: int = 0) -> StudyOutcome:
+    def commands(self, *, budget: str = "") -> list[RunCommand]:
+        """Return what `run` would do, in its order. Nothing is started.
+
+        Runs whose image is not here are left out with a warning. Raises SifmarkError.
+        """
+        plan, selection = self._select(budget)
+        systems = prepare_systems(plan, selection.runs, self.settings, jobs=1)
+        labels = Labels(plan)
+        return [
+            RunCommand(each, labels.of(each), run_argv(each, systems[each.run.system][0])) for each in selection.runs
+        ]
+
+    def run(self, *, budget: str = "", jobs: int = 0, watcher: Watcher | None = None) -> StudyOutcome:
         """Do on this machine what is missing; a failed run is an outcome. Raises SifmarkError for what ends the study.
 
         `budget` is a time such as 2h, which the most informative runs may fill; `jobs` are the runs side by side, 0
         for one on each device.
         """
-        seconds = parse_budget(budget) if budget else None
+        watcher = watcher or Watcher()
+        plan, selection = self._select(budget, images_required=True)
+        claim_folder(plan.study, self.request.results)
+        with step(f"look at the images of {plan.study.name}"):
+            systems = prepare_systems(plan, selection.runs, self.settings, jobs)
+        status(f"{plan.study.name}: {counted(len(selection.runs), 'run')} to do, results in {plan.folder}")
+        side_by_side = max((machine.jobs for _, machine in systems.values()), default=1)
+        shares, estimates, seconds = Shares(self.settings.cache / _SHARES), Estimates(), _seconds(budget)
+        with watcher.watching(plan, selection.runs, side_by_side, estimates):
+            runner = StudyRunner(systems, shares, watcher.report, watcher.watch, estimates, seconds, watcher.pipe_for)
+            progress = runner.do(selection.runs)
+        return StudyOutcome(plan, selection, progress)
+
+    def submit(self, *, dry_run: bool = False) -> "tuple[SubmittedArray, ...]":
+        """Submit what is missing to Slurm, and return the job arrays; with `dry_run` only render their scripts.
+
+        Raises SifmarkError, also in Slurm's own words.
+        """
+        from sifmark.studies.slurm.submit import submit_runs  # here: runs on this machine should not wait for it
+
+        plan = self.plan()
+        if not dry_run:
+            claim_folder(plan.study, self.request.results)
+        arrays = submit_runs(plan, self.settings, dry_run)
+        if not arrays:
+            states = Counter(planned.state for planned in plan.runs)
+            status(f"nothing to submit: {', '.join(f'{states[state]} {state}' for state in RunState if states[state])}")
+        return arrays
+
+    def _select(self, budget: str, images_required: bool = False) -> tuple[StudyPlan, Selection]:
+        """Return the plan and the runs of it that this machine is to do, and report why others are left out."""
+        seconds = _seconds(budget)
         states = read_states(self.request, self.settings)
-        selection = select(states, seconds is not None, named=bool(self.request.systems))
-        claim_folder(states.plan.study, self.request.results)
-        systems = prepare_systems(states.plan, selection.runs, self.settings, jobs)
-        progress = study_runner(systems, self.settings, budget=seconds).do(selection.runs)
-        return StudyOutcome(states.plan, selection, progress)
+        selection = select(states, seconds is not None)
+        if images_required:
+            require_images(states.plan, selection, named=bool(self.request.systems))
+        for name in selection.missing_images:
+            warn(f"system {name} is left out: {states.plan.image_reasons.get(name, 'its image is not here')}")
+        if several := selection.multi_node:
+            needs = counted(several, "run needs", "runs need")
+            warn(f"{needs} several nodes, and {'is' if several == 1 else 'are'} left out; for Slurm: --on slurm")
+        return states.plan, selection
 
 
-def _ignore(*_progress: Any) -> None:
-    """Show nothing."""
-
-
-def study_runner(
-    systems: Mapping[str, tuple[ReadySystem, Machine]],
-    settings: Settings,
-    *,
-    report: Callable[[Ended, Progress], None] = _ignore,
-    watch: Callable[[Progress], None] = _ignore,
-    estimates: Estimates | None = None,
-    budget: float | None = None,
-    pipe_for: PipeFor = no_pipe,
-) -> StudyRunner:
-    """Return a runner on systems that are ready, which shares this machine's devices with other studies."""
-    shares = Shares(settings.cache / _SHARES)
-    return StudyRunner(systems, shares, report, watch, estimates or Estimates(), budget, pipe_for)
+def _seconds(budget: str) -> float | None:
+    return parse_budget(budget) if budget else None

@@ -2,22 +2,25 @@
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
 from sifmark.core.checks import Check, Status
 from sifmark.core.console import step
-from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
+from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, unknown_name
+from sifmark.core.keys import key_files
 from sifmark.core.process import run
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import CheckFailed, Engine
-from sifmark.engines.locate import isolated_options
+from sifmark.engines.locate import engine_for, isolated_options, locate, names_file
 from sifmark.recipes.golden import REFRESH, differences
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, COMPRESSION, STAND_IN
-from sifmark.recipes.names import cards
+from sifmark.recipes.names import cards, find_images, recipes_in, smallest_image
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.load import document_problems
@@ -43,6 +46,70 @@ class StageResult:
 
     check: Check
     findings: tuple[str, ...]
+
+    @property
+    def reasons(self) -> list[str]:
+        """What was found, and for a failure its remedy."""
+        remedy = self.check.remedy if self.check.status is Status.FAILED else ""
+        return [reason for reason in (*self.findings, remedy) if reason]
+
+    def document(self) -> dict[str, Any]:
+        """Return the outcome as programs read it."""
+        return {"stage": self.check.name, "outcome": self.check.status.value, "reasons": self.reasons}
+
+
+def verify_images(
+    names: Iterable[str],
+    settings: Settings,
+    stages: Sequence[Stage] | None = None,
+    *,
+    signed: bool = False,
+    around: Callable[[str], AbstractContextManager[Any]] = nullcontext,
+) -> dict[str, list[StageResult]]:
+    """Verify images, recipes, globs or files, each image once, and return the outcomes by address.
+
+    Each image is verified within `around`, which gets a title. With `signed` a trusted signature is required. Raises
+    SifmarkError for a name without an image, or a key that is not there.
+    """
+    key_files(settings.keys)
+    results = {}
+    for name in dict.fromkeys(chain.from_iterable(map(_targets, names))):
+        engine = engine_for(name, settings)
+        address = locate(name, engine)
+        with around(f"verify {Path(address).name}"):
+            results[address] = verify(engine, address, settings, stages, signed)
+    return results
+
+
+def _targets(name: str) -> list[str]:
+    """Return a file, or for each recipe that a pattern matches its smallest image: all are the same file."""
+    if names_file(name):
+        return [name]
+    images = find_images(name)
+    return [images[0].name] if len(images) == 1 else [smallest_image(recipe) for recipe in recipes_in(images)]
+
+
+def select_stages(names: str) -> list[Stage]:
+    """Return the stages that a list with commas names, in their own order; all if it is empty. Raises UsageError."""
+    by_name = {stage.name: stage for stage in STAGES}
+    wanted = [name.strip() for name in names.split(",")] if names else list(by_name)
+    for name in wanted:
+        if name not in by_name:
+            raise unknown_name("stage", name, by_name)
+    return [stage for name, stage in by_name.items() if name in wanted]
+
+
+def require_verified(results: Mapping[str, Sequence[StageResult]], required: Collection[str]) -> None:
+    """Raise SifmarkError if a stage failed, or one that is required was skipped."""
+    every = [(Path(address).name, each.check) for address, stages in results.items() for each in stages]
+    if failed := dict.fromkeys(name for name, check in every if check.status is Status.FAILED):
+        remedy = "the failed stages above say what is wrong"
+        raise SifmarkError(f"not verified: {', '.join(failed)}", remedy, code="verification-failed")
+    skipped = (name for name, check in every if check.status is Status.SKIPPED and check.name in required)
+    if names := ", ".join(dict.fromkeys(skipped)):
+        cause = f"not verified: {names}: a required stage was skipped ({', '.join(sorted(required))})"
+        remedy = "give a trusted key with --key, or choose with --require which stages must not be skipped"
+        raise SifmarkError(cause, remedy, code="verification-failed")
 
 
 def verify(

@@ -6,7 +6,7 @@ failed if something contradicts it; skipped if there is no such link.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,20 +15,31 @@ from typing import Any
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.core import git
 from sifmark.core.checks import Check, Status
+from sifmark.core.console import counted
 from sifmark.core.errors import SifmarkError, unknown_name
 from sifmark.core.files import sha256_json
-from sifmark.core.keys import same_key
+from sifmark.core.keys import key_files, same_key
 from sifmark.core.settings import Settings, with_options
-from sifmark.engines import CheckFailed, Engine
+from sifmark.engines import CheckFailed, Engine, open_engine
+from sifmark.engines.locate import engine_for, locate
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, REVISION, STAND_IN
 from sifmark.recipes.names import cards
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
 from sifmark.results.envelope import signer_of
-from sifmark.results.load import LoadedResult
+from sifmark.results.load import LoadedResult, load_all
 from sifmark.trust.checks import SignatureStatus, check_base_pin, check_provenance, check_signature, is_own_build
 from sifmark.trust.image import CheckSkipped, ImageUnderTest, image_under_test
 
+LINKS = ("result", "image", "signature", "provenance", "packages", "base", "recipe", "workload", "commit")
+VALID = "valid"  # a result that agrees with its schema and with itself, and that no trusted key has signed
+# How a link is described, by its status.
+STATES = {
+    Status.PASSED: "verified",
+    Status.WARNING: "unverified",
+    Status.FAILED: "contradicted",
+    Status.SKIPPED: "missing",
+}
 _OTHER_KEY = "give another build key: they have changed since, or the Python of the base was on one host alone"
 _COMMIT = re.compile(r"(?P<commit>[0-9a-f]{40,64})(?P<changed>-dirty)?")
 
@@ -45,6 +56,48 @@ class _Trace:
     def file(self) -> dict[str, Any]:
         """What was seen of the image when it ran."""
         return dict(self.claims["file"])
+
+
+def trace_results(paths: Iterable[str], settings: Settings, image: str = "") -> list[tuple[str, list[Check]]]:
+    """Return the links of each result at paths, with its file. `image` names the image that ran, if it is known.
+
+    Raises SifmarkError for a path without results, an image or a key that is not there.
+    """
+    key_files(settings.keys)
+    named = None
+    if image:
+        engine = engine_for(image, settings)
+        named = image_under_test(engine, locate(image, engine), settings)
+    tracer = Tracer(open_engine(settings), settings, named)
+    return [(result.file, tracer.trace(result)) for result in load_all(paths)]
+
+
+def link_document(link: Check) -> dict[str, str]:
+    """Return a link as programs read it."""
+    unsigned = link.name == "result" and link.status is Status.WARNING
+    return {"name": link.name, "state": VALID if unsigned else STATES[link.status], "detail": link.detail}
+
+
+def links_named(names: str) -> set[str]:
+    """Return the links that a list with commas names. Raises UsageError for an unknown one."""
+    wanted = {name.strip() for name in names.split(",")} if names else set()
+    for name in sorted(wanted - set(LINKS)):
+        raise unknown_name("link", name, LINKS)
+    return wanted
+
+
+def require_links(traces: Iterable[tuple[str, Sequence[Check]]], required: Collection[str]) -> None:
+    """Raise SifmarkError if a link is contradicted, or one that is required is not verified."""
+    traces = list(traces)
+    if broken := {link.name for _, links in traces for link in links if link.status is Status.FAILED}:
+        remedy = "do not rely on such a result; ask where it is from"
+        raise SifmarkError(f"contradicted: {', '.join(sorted(broken))}", remedy, code="trace-broken")
+    verified = [(file, {link.name for link in links if link.status is Status.PASSED}) for file, links in traces]
+    if incomplete := [file for file, names in verified if not names.issuperset(required)]:
+        lack = counted(len(incomplete), "result lacks", "results lack")
+        cause = f"{lack} a required link ({', '.join(sorted(required))}), such as {incomplete[0]}"
+        remedy = "name the image that ran, --image FILE, and trusted keys, --key; or choose links with --require"
+        raise SifmarkError(cause, remedy, code="trace-incomplete")
 
 
 class Tracer:

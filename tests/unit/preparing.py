@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.commands.data import prepare as prepare_data
 from sifmark.core import paths
 from sifmark.core.schemas import validator
 
@@ -13,7 +13,7 @@ LICENCE = (paths.ROOT / "LICENSE").read_text()
 
 def prepare(source: Path, target: Path, format: str = "tokens", strict: bool = False, **options: Any) -> dict[str, Any]:  # noqa: A002
     options = {name: str(value) if isinstance(value, Path) else value for name, value in options.items()}
-    prepare_data(str(source), str(target), PrepareOptions(format, **options), strict)
+    prepare_data(str(source), str(target), format, strict=strict, **options)
     manifest = json.loads((target / "manifest.json").read_text())
     validator("manifest-1.0").validate(manifest)
     assert manifest["samples"] == sum(file["samples"] for file in manifest["files"])

@@ -18,7 +18,7 @@ from unit.test_architecture import files
 
 import sifmark
 from sifmark.builds.batch import BuildOptions, build_one
-from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.commands.data import prepare as prepare_data
 from sifmark.commands.results import export_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -122,7 +122,7 @@ def test_a_missing_extra_is_an_error_with_its_remedy(
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
     with pytest.raises(SifmarkError, match=f"--format {kind} needs {package}") as caught:
-        prepare_data(str(tmp_path), str(tmp_path / "t"), PrepareOptions(kind))
+        prepare_data(str(tmp_path), str(tmp_path / "t"), kind)
     assert caught.value.remedy == "pip install 'sifmark[data]'"
 
 

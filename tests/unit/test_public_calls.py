@@ -12,6 +12,7 @@ from unit.fakes import FakeEngine, settings_for
 import sifmark
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
+from sifmark.studies.running.runner import Ended, Progress
 
 STUDY = """
 title = "A study"
@@ -72,7 +73,16 @@ def test_a_study_is_planned_and_run(engine: FakeEngine, monkeypatch: pytest.Monk
     Path("mine.toml").write_text(STUDY.format(sizes="1, 2, 99"))
     study = sifmark.Study.load("mine.toml", settings=settings)
     assert [planned.state for planned in study.plan().runs] == ["to do"] * 3
-    outcome = study.run()
+    named = [Path(command.argv[-1]) for command in study.commands()]
+    assert named == [each.result.absolute() for each in study.plan().runs]
+    told: list[str] = []
+
+    class Told(sifmark.Watcher):
+        def report(self, ended: Ended, progress: Progress) -> None:
+            told.append(ended.outcome.state)
+
+    outcome = study.run(watcher=Told())
+    assert sorted(told) == ["done", "done", "failed"]
     assert (outcome.document()["done"], outcome.document()["failed"]) == (2, 1)
     assert [reason.partition(":")[0] for _, reason in outcome.failed] == ["crashed"]
     assert sorted(planned.state for planned in study.plan().runs) == ["done", "done", "failed"]

@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf
 
+from sifmark.core.console import counted
+from sifmark.core.errors import UsageError
 from sifmark.results.catalogue import Direction, direction_of
 from sifmark.results.comparison.compare import Comparison
 from sifmark.results.comparison.intervals import Ratio
@@ -39,6 +42,18 @@ class Gate:
     limit: float
     above: bool = False
 
+    @classmethod
+    def of(cls, minimum: float | None = None, maximum: float | None = None) -> "Gate":
+        """Return the gate with one limit. Raises UsageError for none, both, or one that is no number above 0."""
+        if (minimum is None) == (maximum is None):
+            remedy = "one of them, once for each metric: --fail-below 0.95 (minimum), or --fail-above 1.05 (maximum)"
+            raise UsageError("a gate has one limit", remedy, code="invalid-option")
+        limit = float(minimum if minimum is not None else maximum or 0)
+        if not 0 < limit < inf:
+            cause = f"a gate's limit is a number above 0, not {limit:g}"
+            raise UsageError(cause, "for example 0.95, or 1.05", code="invalid-option")
+        return cls(limit, above=maximum is not None)
+
     @property
     def side(self) -> str:
         """The side of the limit where no ratio may be."""
@@ -64,12 +79,23 @@ class Gate:
         kept = [self.keeps(row.ratios.get(metric)) for row in rows]
         limit = f"is {self.side} {self.limit:g} times its baseline"
         if worse := kept.count(False):
-            reason = f"{metric} of {worse} of {len(rows)} rows {limit}"
+            reason = f"{metric} of {worse} of {counted(len(rows), 'row')} {limit}"
             return GateVerdict(GateDecision.FAILED, reason, unsteady)
         if unclear := _unclear(comparison, kept):
             reason = f"cannot tell of {unclear} whether {metric} {limit}"
             return GateVerdict(GateDecision.UNDECIDED, reason, unsteady)
         return GateVerdict(GateDecision.PASSED, unsteady=unsteady)
+
+    def require_sense(self, comparison: Comparison) -> None:
+        """Raise UsageError without a baseline, or if the limit would let the worse pass."""
+        if not comparison.query.relative:
+            remedy = "add --baseline RESULTS, --baseline FIELD=VALUE or --against baseline:NAME"
+            raise UsageError("a gate needs a baseline", remedy, code="invalid-option")
+        for metric in comparison.query.metrics[:1]:
+            if not self.suits(metric):
+                better, other = ("more", "--fail-below 0.95") if self.above else ("less", "--fail-above 1.05")
+                cause = f"a gate {self.side} {self.limit:g} with {metric}: {better} of it is better"
+                raise UsageError(cause, f"limit it on the other side: {other}", code="invalid-option")
 
 
 def _unclear(comparison: Comparison, kept: Sequence[bool | None]) -> str:
@@ -78,8 +104,8 @@ def _unclear(comparison: Comparison, kept: Sequence[bool | None]) -> str:
     excluded = [out for out in comparison.excluded if not comparison.query.is_baseline(out.result)]
     if kept and not undecided and not excluded:
         return ""
-    parts = [f"{len(excluded)} excluded results"] if excluded else []
-    parts += [f"{undecided} of {len(kept)} rows"] if undecided or not excluded else []
+    parts = [counted(len(excluded), "excluded result")] if excluded else []
+    parts += [f"{undecided} of {counted(len(kept), 'row')}"] if undecided or not excluded else []
     return " and ".join(parts)
 
 

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import read_bounded
 from sifmark.core.process import run
-from sifmark.studies.analysis.energy import EnergyRow, MeasuredEnergy, MeteredRun, total
+from sifmark.studies.analysis.energy import UNKNOWN_SCOPE, EnergyRow, MeasuredEnergy, MeteredRun, total
 from sifmark.studies.analysis.node_names import expand
 
 # Seconds since 1970 from 2001 to 2286: a larger number is in milliseconds or finer.
@@ -74,6 +74,36 @@ def _from_iso(text: str, zone: tzinfo | None) -> float:
 
 
 # Slurm
+
+
+def energy_rows(
+    runs: Sequence[MeteredRun],
+    *,
+    sacct: str = "",
+    job_ids: str = "",
+    pdu: str = "",
+    covers: str = "",
+    time_zone: str = "",
+    clock_offset: float = 0.0,
+) -> list[EnergyRow]:
+    """Return the energies of runs, beside those of at most one other source: a file of `sacct` or of a PDU, or job IDs.
+
+    `covers` is what the PDU measures, `clock_offset` seconds to add to times of the file. Raises UsageError for several
+    sources, or one that cannot be read.
+    """
+    if sum(map(bool, (sacct, job_ids, pdu))) > 1:
+        cause = "the energy of the whole is given by several sources"
+        raise UsageError(cause, "choose --sacct, --job-ids or --pdu", code="invalid-option")
+    zone = zone_of(time_zone)
+    if pdu:
+        return rows_of_pdu(runs, read_pdu(Path(pdu), zone, clock_offset), covers or UNKNOWN_SCOPE)
+    if sacct:
+        return rows_of_jobs(runs, read_sacct(Path(sacct), zone), clock_offset)
+    if job_ids:
+        ids = [job.strip() for job in job_ids.split(",") if job.strip()]
+        return rows_of_jobs(runs, ask_sacct(ids), clock_offset)
+    nothing = MeasuredEnergy(None, None, UNKNOWN_SCOPE, "no other source was given: --sacct, --job-ids or --pdu")
+    return [EnergyRow(run.label, (run,), run.own, nothing) for run in runs]
 
 
 @dataclass(frozen=True)

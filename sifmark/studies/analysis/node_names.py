@@ -3,10 +3,13 @@
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from sifmark.core.errors import UsageError
+from sifmark.core.files import read_bounded
 
 MOST_NODES = 100_000
+_LARGEST = 4 << 20  # bytes of a file
 _PART = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
 _BRACKETS = re.compile(r"([^\[\]]*)\[([^\[\]]*)\](.*)", re.DOTALL)
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
@@ -20,6 +23,17 @@ def expand(text: str) -> tuple[str, ...]:
         raise _malformed(text)
     names = list(dict.fromkeys(name for part in parts for name in _expand_part(part.strip(), text)))
     return tuple(names)
+
+
+def nodes_of(text: str) -> tuple[str, ...]:
+    """Return the names in a host list, or in a file with one on each line. Raises UsageError."""
+    if not Path(text).is_file():
+        return expand(text) if text else ()
+    try:
+        lines = read_bounded(Path(text), _LARGEST).decode().split()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{text}: {error}", "give a text file with node names", code="file-unreadable") from error
+    return tuple(name for line in lines for name in expand(line))
 
 
 def compress(names: Iterable[str]) -> str:

@@ -7,6 +7,7 @@ from math import exp, log
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
+from sifmark.core.errors import UsageError
 from sifmark.results.catalogue import Direction, column_of, screening_paths
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded
@@ -69,6 +70,12 @@ class Limits:
 
     level: float = LEVEL
     least: float = LEAST
+
+    def __post_init__(self) -> None:
+        """Raise UsageError unless both are fractions."""
+        if not (0 < self.level < 1 and 0 <= self.least < 1):
+            remedy = "for example --level 0.01 --least 0.02"
+            raise UsageError("the level and the least difference are fractions", remedy, code="invalid-option")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
 
+from sifmark.core.errors import UsageError, unknown_name
+from sifmark.results.catalogue import path_of
 from sifmark.results.comparison.intervals import Mean, Ratio, mean
 from sifmark.studies.history.change_points import (
     FEWEST_TOGETHER,
@@ -18,7 +20,7 @@ from sifmark.studies.history.change_points import (
     discoveries,
 )
 from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
-from sifmark.studies.history.series import HistoryRun, Series
+from sifmark.studies.history.series import HistoryRun, LoadedHistory, Series, load_history
 
 RATE = 0.01  # of the changes that are reported, at most this part may be false ones
 LEAST_CHANGE = 0.02  # a relative change that matters
@@ -77,6 +79,22 @@ class History:
     periods: tuple[Period, ...]
     changes: tuple[Change, ...]
     unchanged: tuple[Change, ...]
+
+
+def read_histories(
+    paths: Sequence[str], metric: str = "throughput", by: Iterable[str] = (), least: float = LEAST_CHANGE
+) -> tuple[LoadedHistory, list[History]]:
+    """Return the series of results at paths, and the history of each. `by` are more fields that separate series.
+
+    Raises UsageError for a metric that no result has, a path without results, or a `least` that is no fraction.
+    """
+    if not 0 < least < 1:
+        cause = f"the least change is {least:g}, and not between 0 and 1"
+        raise UsageError(cause, "for example --least-change 0.02 for 2 %", code="invalid-option")
+    loaded = load_history(paths, metric, tuple(map(path_of, by)))
+    if not loaded.series and loaded.metrics and metric not in loaded.metrics:
+        raise unknown_name("metric", metric, loaded.metrics)
+    return loaded, histories(loaded.series, least)
 
 
 def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float = RATE) -> list[History]:

@@ -1,6 +1,6 @@
 """Preparation of runs on this machine: which are selected, and checks of their images."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sifmark.core.errors import SifmarkError
@@ -24,22 +24,27 @@ class Selection:
     multi_node: int = 0  # runs that need more than one node
 
 
-def select(states: StudyStates, budget: bool, named: bool) -> Selection:
+def select(states: StudyStates, budget: bool) -> Selection:
     """Choose the runs that this machine is to do.
 
     Those of a job are left to it. What another process does here is chosen too: it may be on its way to end.
-
-    With `named` the user named the systems. Raises SifmarkError if no image, or the image of a named system, is here.
     """
     plan, wanted = states.plan, (RunState.TO_DO, RunState.RUNNING)
     missing = tuple(name for name, image in plan.images.items() if not image)
-    if missing and (named or len(missing) == len(plan.images)):
-        raise _no_image(plan, missing)
     free = [each for each in plan.runs if each.state in wanted and each.key not in states.in_jobs]
     runs = [each for each in free if plan.images.get(each.run.system)]
     single = [each for each in runs if each.run.nodes == 1]
     ordered = most_informative_first(single) if budget else single
     return Selection(tuple(ordered), missing, len(runs) - len(single))
+
+
+def require_images(plan: StudyPlan, selection: Selection, named: bool) -> None:
+    """Raise SifmarkError if no image is here, or one is missing although the systems were `named`."""
+    missing = selection.missing_images
+    if missing and (named or len(missing) == len(plan.images)):
+        causes = [f"{name}: {plan.image_reasons.get(name, 'the image is not here')}" for name in missing]
+        remedy = f"build or pull it, or run a system whose image is here: --system {missing[0]}:IMAGE"
+        raise SifmarkError("\n".join(causes), remedy, code="image-not-built")
 
 
 def prepare_systems(
@@ -66,9 +71,3 @@ def _prepared(system: System, settings: Settings, jobs: int) -> tuple[ReadySyste
         raise SifmarkError(cause, f"install it: ci/setup/{engine.name}", code="engine-missing")
     image = check_image(address, engine, settings, signed=False)
     return ReadySystem(system, image, settings), machine_for(engine, address, system.devices, jobs)
-
-
-def _no_image(plan: StudyPlan, missing: Sequence[str]) -> SifmarkError:
-    causes = [f"{name}: {plan.image_reasons.get(name, 'the image is not here')}" for name in missing]
-    remedy = f"build or pull it, or run a system whose image is here: --system {missing[0]}:IMAGE"
-    return SifmarkError("\n".join(causes), remedy, code="image-not-built")

@@ -145,6 +145,8 @@ def test_inv_lists_and_completes_the_commands(tmp_path: Path) -> None:
     ("words", "status", "code", "message"),
     [
         ("bild", 2, "unknown-name", "remedy: did you mean build?"),
+        ("lsit", 2, "unknown-name", "did you mean list"),
+        ("export", 2, "unknown-name", "did you mean results.export or study.export?"),
         ("pull cpu", 2, "unknown-name", "did you mean registry.pull?"),
         ("registry.pull", 2, "argument-missing", "for example: sifmark registry.pull cpu"),
         ("registry pul cpu", 2, "unknown-name", "did you mean registry.pull"),

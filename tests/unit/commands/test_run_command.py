@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from unit.fakes import FakeEngine, FakeInspection, settings_for, sha256, write_image
 
-from sifmark.commands.run import run_image, start_image
+from sifmark.commands.images import run
+from sifmark.commands.run import start_image
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
@@ -57,7 +58,7 @@ def test_an_image_is_started_with_its_facts(
 ) -> None:
     engine.images["fake:resnet50-cpu"].signed_by = signed_by
     with pytest.raises(StartedError):
-        start_image("fake:resnet50-cpu", (), engine, replace(engine.settings, keys=keys), False, False)
+        start_image("fake:resnet50-cpu", engine, (), replace(engine.settings, keys=keys), False, False)
     assert started["argv"] == ["true"]
     assert started["facts"] == {
         "identity": sha256("what runs"),
@@ -85,7 +86,7 @@ def test_without_the_signature_that_is_asked_for_nothing_is_started(
     engine.images["fake:resnet50-cpu"].signed_by = signed_by
     settings = replace(engine.settings, keys=keys, require_signature=asked_by == "settings")
     with pytest.raises(CheckFailed) as error:
-        start_image("fake:resnet50-cpu", (), engine, settings, printed, asked_by == "option")
+        start_image("fake:resnet50-cpu", engine, (), settings, printed, asked_by == "option")
     assert error.value.code == code and not started
 
 
@@ -96,7 +97,7 @@ def test_a_command_is_printed_for_a_job_s_script(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     engine.programs["run"] = ["run", "a b"]
-    run_image("resnet50-cpu", ["--steps", "2"], settings_for(engine, monkeypatch), printed=True)
+    run("resnet50-cpu", settings_for(engine, monkeypatch), ["--steps", "2"], printed=True)
     assert capsys.readouterr().out == "run 'a b'\n" and not started
     assert engine.commands == [("fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"])]
 
@@ -104,7 +105,7 @@ def test_a_command_is_printed_for_a_job_s_script(
 def test_a_program_that_is_not_there_is_told_with_its_remedy(engine: FakeEngine) -> None:
     engine.programs["run"] = ["/nowhere/engine"]
     with pytest.raises(CommandError) as error:
-        start_image("fake:resnet50-cpu", (), engine, engine.settings, False, False)
+        start_image("fake:resnet50-cpu", engine, (), engine.settings, False, False)
     assert error.value.code == "program-missing"
 
 
@@ -133,7 +134,7 @@ def test_results_are_kept_where_a_person_watches(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     with pytest.raises(StartedError):
         start_image(
-            "fake:resnet50-cpu", words, engine, replace(engine.settings, results=tmp_path / "kept"), False, False
+            "fake:resnet50-cpu", engine, words, replace(engine.settings, results=tmp_path / "kept"), False, False
         )
     assert tuple(engine.commands[-1][2]) == (*words, *added)
     assert (tmp_path / "kept").is_dir() is bool(added)
@@ -144,14 +145,14 @@ def test_options_that_the_image_would_refuse_are_refused_before_it_is_looked_at(
 ) -> None:
     monkeypatch.setattr(engine, "inspect", None)
     with pytest.raises(SifmarkError) as error:
-        start_image("fake:resnet50-cpu", ("--stepz", "3"), engine, engine.settings, False, False)
+        start_image("fake:resnet50-cpu", engine, ("--stepz", "3"), engine.settings, False, False)
     assert (error.value.code, error.value.exit_code) == ("unknown-option", 2) and "--steps" in error.value.remedy
 
 
 def test_options_of_an_image_of_another_version_are_left_to_it(engine: FakeEngine, started: dict[str, Any]) -> None:
     engine.images["fake:resnet50-cpu"].labels[VERSION] = "99.0"
     with pytest.raises(StartedError):
-        start_image("fake:resnet50-cpu", ("--stepz", "3"), engine, engine.settings, False, False)
+        start_image("fake:resnet50-cpu", engine, ("--stepz", "3"), engine.settings, False, False)
 
 
 def test_a_signature_is_not_looked_for_where_no_key_is_trusted(engine: FakeEngine) -> None:
@@ -244,7 +245,7 @@ def test_an_image_that_changes_while_it_is_looked_at_is_not_started(
 
     monkeypatch.setattr(FakeInspection, "signer", replaced)
     with pytest.raises(CheckFailed) as error:
-        start_image(str(file), (), engine, replace(engine.settings, keys=(KEY,)), False, signed)
+        start_image(str(file), engine, (), replace(engine.settings, keys=(KEY,)), False, signed)
     assert error.value.code == "image-altered" and not started
 
 
@@ -254,7 +255,7 @@ def test_an_image_that_stays_is_started(
 ) -> None:
     file.parent.chmod(mode)
     with pytest.raises(StartedError):
-        start_image(str(file), (), engine, replace(engine.settings, keys=(KEY,)), False, signed)
+        start_image(str(file), engine, (), replace(engine.settings, keys=(KEY,)), False, signed)
     assert started["facts"]["signer"] == KEY
 
 
@@ -263,7 +264,7 @@ def test_a_signature_that_is_asked_for_needs_a_file_that_nobody_else_can_replace
 ) -> None:
     file.parent.chmod(0o777)
     with pytest.raises(SifmarkError) as error:
-        start_image(str(file), (), engine, replace(engine.settings, keys=(KEY,)), False, True)
+        start_image(str(file), engine, (), replace(engine.settings, keys=(KEY,)), False, True)
     assert error.value.code == "path-shared" and not started
 
 

@@ -11,11 +11,9 @@ import pytest
 from unit.fake_studies import ScriptEngine
 from unit.fakes import settings_for
 
-from sifmark.commands import studies as status_module
-from sifmark.commands.studies import RunOptions, run_study, show_status
+from sifmark.commands import studies
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
-from sifmark.studies.plan import Request
 
 STUDY = """
 title = "A study"
@@ -56,20 +54,20 @@ def run(settings: Settings, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a study, and return what it answers as JSON, with what it said, and the error's code if there is one."""
 
     def study_run(file: str, **fields: Any) -> dict[str, Any]:
-        options = RunOptions(**{key: fields.pop(key) for key in ("jobs", "budget", "on") if key in fields})
         code = ""
         try:
-            run_study(Request(file, **fields), options, settings, "json")
+            studies.run(settings, form="json", study=file, **fields)
         except SifmarkError as error:
             code = error.code
         said = capsys.readouterr()
-        return {**(json.loads(said.out) if said.out else {}), "code": code, "errors": said.err}
+        answer = json.loads(said.out) if said.out else {}
+        return {**(answer if isinstance(answer, dict) else {"commands": answer}), "code": code, "errors": said.err}
 
     return study_run
 
 
 def states(settings: Settings, capsys: pytest.CaptureFixture[str], file: str, **fields: Any) -> dict[str, int]:
-    show_status(Request(file, **fields), settings, "json")
+    studies.study_status(settings, form="json", study=file, **fields)
     totals = json.loads(capsys.readouterr().out)["totals"]
     return {state: count for state, count in totals.items() if count}
 
@@ -98,7 +96,7 @@ def test_a_failure_is_told_and_done_again_on_request(
     assert "0 runs to do" in second["errors"]
     assert (second["done"], second["failed"], second["code"]) == (4, 2, "study-incomplete")
     assert "2 runs to do" in run(file, retry="failed")["errors"]
-    show_status(Request(file), settings, "table")
+    studies.study_status(settings, study=file)
     shown = capsys.readouterr().out
     assert "2/2" in shown and "OOM" in shown and "failed(crashed)" in shown
     assert "failed: here: resnet50 training batch size 99 (1/2) and 1 more: crashed: no more" in shown
@@ -112,12 +110,21 @@ def test_another_study_s_folder_is_refused(run: Run) -> None:
 
 def test_an_image_that_is_not_here_is_told(run: Run, settings: Settings) -> None:
     file = write()
-    assert run(file, systems=("there:cuda",))["code"] == "image-not-built"
+    assert run(file, system=("there:cuda",))["code"] == "image-not-built"
     Path(file).write_text(
         Path(file).read_text().replace("[[run]]", '[[system]]\nname = "far"\nimage = "cuda"\n[[run]]')
     )
     answer = run(file)
-    assert answer["done"] == 6 and "the image of system far is not here" in answer["errors"]
+    assert answer["done"] == 6 and "system far is left out: " in answer["errors"]
+
+
+@pytest.mark.parametrize(("systems", "commands"), [(("here", "there:cuda"), 6), (("there:cuda",), 0)])
+def test_a_dry_run_has_the_images_that_are_here_and_names_the_others(
+    run: Run, systems: tuple[str, ...], commands: int
+) -> None:
+    answer = run(write(), system=systems, dry_run=True)
+    assert len(answer["commands"]) == commands and answer["code"] == ""
+    assert "system there is left out: " in answer["errors"] and "sifmark build cuda" in answer["errors"]
 
 
 @pytest.mark.parametrize("options", [{"budget": "soon"}, {"on": "slurm", "jobs": 2}, {"on": "slurm", "budget": "1h"}])
@@ -132,7 +139,7 @@ def test_a_budget_runs_the_ends_first_and_leaves_out_the_rest(run: Run) -> None:
 
 
 def test_a_dry_run_prints_commands_and_writes_nothing(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    run_study(Request(write()), RunOptions(dry_run=True), settings, "table")
+    studies.run(settings, dry_run=True, study=write())
     printed = capsys.readouterr().out
     assert printed.startswith("# here: resnet50 training batch size 1 (1/2), ")
     assert printed.count(" --task training ") == printed.count(" --site here --output ") == 6
@@ -142,23 +149,23 @@ def test_a_dry_run_prints_commands_and_writes_nothing(settings: Settings, capsys
 def test_watching_ends_when_all_is_done(
     run: Run, settings: Settings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(status_module, "INTERVAL", 0.05)
+    monkeypatch.setattr(studies, "INTERVAL", 0.05)
     file = write("1")
-    watching = threading.Thread(target=show_status, args=(Request(file), settings, "table", True))
+    watching = threading.Thread(target=studies.study_status, args=(settings, True), kwargs={"study": file})
     watching.start()
     time.sleep(0.2)
-    run_study(Request(file), RunOptions(), settings, "table")
+    studies.run(settings, study=file)
     watching.join(timeout=60)
     assert not watching.is_alive() and "2 runs: 2 done" in capsys.readouterr().out
 
 
 def test_only_tables_are_watched(settings: Settings) -> None:
     with pytest.raises(UsageError):
-        show_status(Request(write()), settings, "json", watch=True)
+        studies.study_status(settings, watch=True, form="json", study=write())
 
 
 def test_status_as_csv_has_a_row_for_each_cell(settings: Settings, capsys: pytest.CaptureFixture[str]) -> None:
-    show_status(Request(write()), settings, "csv")
+    studies.study_status(settings, form="csv", study=write())
     head, *rows = capsys.readouterr().out.splitlines()
     assert head == "group,system,cell,state,done,runs,reason" and len(rows) == 3
 

@@ -19,7 +19,7 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.commands.data import prepare as prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
@@ -50,7 +50,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def prepare(source: Path, target: Path, format: str = "shards", per_file: int = 3, seed: int = 0, strict: bool = False):  # noqa: A002
-    prepare_data(str(source), str(target), PrepareOptions(format, per_file, seed), strict)
+    prepare_data(str(source), str(target), format, per_file, seed, strict)
     return json.loads((target / "manifest.json").read_text())
 
 
@@ -112,14 +112,14 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     prepare(source, tmp_path / "whole", per_file=4)
     code = (
         "import os, sys\n"
-        "from sifmark.commands.data import PrepareOptions, prepare_data\n"
+        "from sifmark.commands.data import prepare\n"
         "from sifmark.datasets import packer\n"
         "written = packer.write_json\n"
         "def write_json(target, document):\n"
         "    if len(document['files']) == 6: os.kill(os.getpid(), 9)\n"
         "    written(target, document)\n"
         "packer.write_json = write_json\n"
-        "prepare_data(*sys.argv[1:3], PrepareOptions(sys.argv[3], 4))"
+        "prepare(*sys.argv[1:], 4)"
     )
     argv = [sys.executable, "-c", code, str(source), str(tmp_path / "t"), "shards"]
     killed = subprocess.run(argv, cwd=paths.ROOT, stderr=subprocess.DEVNULL, check=False)
@@ -244,7 +244,7 @@ def test_what_cannot_be_meant_is_refused(
     prepare(Path("s"), Path("t"))
     path, target, form, per_file, seed = arguments
     with pytest.raises(UsageError, match=said) as raised:
-        prepare_data(path, target, PrepareOptions(form, per_file, seed))
+        prepare_data(path, target, form, per_file, seed)
     assert raised.value.remedy
 
 
@@ -330,6 +330,6 @@ def test_a_run_by_the_verb(source: Path, tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "sifmark", "data.prepare", str(source), str(tmp_path / "t"), "--format", "records"]
     done = call(argv, cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "4 samples of 2 classes in 1 files" in done.stderr
+    assert "4 samples of 2 classes in 1 file" in done.stderr
     wrong = call([*argv, "--samples-per-file", "x"], cwd=paths.ROOT, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2 and "'x' is not a valid integer" in wrong.stderr

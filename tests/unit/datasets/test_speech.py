@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.commands.data import prepare as prepare_data
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import validator
@@ -52,7 +52,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def prepare(source: Path, target: Path, per_file: int = 2, strict: bool = False):
-    prepare_data(str(source), str(target), PrepareOptions("speech", per_file), strict)
+    prepare_data(str(source), str(target), "speech", per_file, strict=strict)
     return json.loads((target / "manifest.json").read_text())
 
 

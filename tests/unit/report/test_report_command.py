@@ -131,7 +131,7 @@ def test_invalid_documents_are_left_out_and_fail_the_command(
     (results / "bad.json").write_text('{"value": NaN}')
     target = tmp_path / "report"
     assert main(["report", str(results), "--output", str(target)]) == 1
-    assert "1 documents are not valid" in capsys.readouterr().err
+    assert "1 document is not valid" in capsys.readouterr().err
     assert "bad.json" in (target / PAGE).read_text()
 
 

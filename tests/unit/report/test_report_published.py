@@ -13,14 +13,13 @@ from published_page import STUDIES, published_pictures, repeated_tables
 from unit.studies.test_published_comparison import repeats, written
 
 from sifmark.commands.command_line import main
-from sifmark.commands.reports import write_report
+from sifmark.commands.reports import report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
 from sifmark.report.charts.by_batch import throughput_by_batch
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.over_published import ours_over_published
 from sifmark.report.charts.render import LONGEST_TEXT, page_svg
-from sifmark.report.library import ReportOptions
 from sifmark.report.load import load_report_results
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.outputs.printed import draw_ratios, panels_of, pictures_of
@@ -217,12 +216,11 @@ def test_a_row_is_called_by_what_tells_it_from_others() -> None:
 def test_a_report_puts_published_figures_beside_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "results", [each for batch in (2, 4) for each in repeats(900.0, batch, **_micro(batch))])
     folder = str(tmp_path / "report")
-    options = ReportOptions((path,), study="pearc22", against="published:pearc22", output=folder)
-    write_report(options, load_settings())
+    report(load_settings(), (path,), study="pearc22", against="published:pearc22", folder=folder)
     page = (tmp_path / "report" / "index.html").read_text()
     assert "Nasari et al. 2022, table 3, section 3.3.1" in page and "1,181 images/s" in page
     assert Path(folder, "plots", "ours-over-published.svg").is_file()
     assert "1,181 images/s" in Path(folder, "tables", "study-table-3.csv").read_text()
     capsys.readouterr()
-    write_report(replace(options, against="published:qwant"), load_settings())
+    report(load_settings(), (path,), study="pearc22", against="published:qwant", folder=folder)
     assert "no result is the counterpart of a figure of qwant" in capsys.readouterr().err

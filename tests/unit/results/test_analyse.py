@@ -98,6 +98,15 @@ def test_the_library_works_from_a_wheel_in_an_empty_environment(folder: Path, tm
     assert (folder / "throughput.svg").stat().st_size
 
 
+def test_several_paths_are_loaded_as_one_list_and_compared_from_files(folder: Path) -> None:
+    paths = [folder / "results" / "alpha", folder / "results" / "beta"]
+    results = sifmark.load(paths)
+    assert len(results) == len(sifmark.load(*paths)) == 6
+    by_value, by_path = results.compare(baseline={"site": "alpha"}), results.compare(baseline=sifmark.load(paths[0]))
+    assert sifmark.compare(*paths, baseline={"site": "alpha"}).rows() == by_value.rows()
+    assert sifmark.compare(*paths, baseline=paths[0]).rows() == by_path.rows()
+
+
 def test_wrong_names_are_errors_with_a_code(folder: Path) -> None:
     results = sifmark.load(str(folder / "results"))
     wrong: list[Callable[[], object]] = [

@@ -20,10 +20,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sifmark.commands.compare import CompareOptions, GateError, compare
+from sifmark.commands.compare import GateError, compare
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
+from sifmark.core.settings import load_settings
 from sifmark.core.terminal import configure
 from sifmark.results.comparison.baselines import MOST_DIFFERING
 from sifmark.results.comparison.compare import Comparison, compare_observations
@@ -61,9 +62,7 @@ def write(folder: Path, results: list[dict[str, Any]]) -> Path:
 
 
 def compare_results(path: str, against: str = "", **options: Any) -> None:
-    if "allow" in options:
-        options["allow"] = tuple(options["allow"])
-    compare(CompareOptions((path,), **{"baseline": against, **options}))
+    compare(load_settings(), (path,), **{"baseline": against, **options})
 
 
 def ask(results: list[dict[str, Any]], against: Sequence[dict[str, Any]] = (), **question: Any) -> Comparison:
@@ -223,9 +222,9 @@ def test_a_gate_for_what_is_better_when_it_is_less(tmp_path: Path) -> None:
         return write(tmp_path / name, [result(rate, configuration__batch_size=1) for rate in rates])
 
     old, slow = taking("old", 1), taking("slow", 3)
-    chosen = {"metrics": "step_time_p50", "fail_above": "1.05"}
+    chosen = {"metrics": "step_time_p50", "fail_above": 1.05}
     compare_results(str(old), str(taking("same", 1)), **chosen)
-    with pytest.raises(GateError, match="step_time_p50 of 1 of 1 rows is above 1.05"):
+    with pytest.raises(GateError, match="step_time_p50 of 1 of 1 row is above 1.05"):
         compare_results(str(slow), str(old), **chosen)
 
 
@@ -654,14 +653,14 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same, slow = write(tmp_path / "same", repeats(100)), write(tmp_path / "slow", repeats(80))
     few = write(tmp_path / "few", repeats(100, count=2))
     noisy = write(tmp_path / "noisy", [result(value) for value in (60, 100, 140)])
-    compare_results(str(same), str(old), fail_below="0.95")
-    with pytest.raises(GateError, match="throughput of 1 of 1 rows is below 0.95") as caught:
-        compare_results(str(slow), str(old), fail_below="0.95")
+    compare_results(str(same), str(old), fail_below=0.95)
+    with pytest.raises(GateError, match="throughput of 1 of 1 row is below 0.95") as caught:
+        compare_results(str(slow), str(old), fail_below=0.95)
     assert caught.value.exit_code == 7
-    compare_results(str(slow), str(old), fail_below="0.75")
+    compare_results(str(slow), str(old), fail_below=0.75)
     for unsure in (few, noisy):  # what cannot be told never passes
         with pytest.raises(SifmarkError, match="cannot tell") as unclear:
-            compare_results(str(unsure), str(old), fail_below="0.95")
+            compare_results(str(unsure), str(old), fail_below=0.95)
         assert unclear.value.exit_code == 1
     output = capsys.readouterr().out
     assert "cannot tell: 2 and 3 repeats where 3 are needed" in output
@@ -749,15 +748,15 @@ def test_an_unfit_result_passes_no_gate(
     (field,) = (name.replace("__", ".").removeprefix("configuration.") for name in unfit)
     stderr = " ".join(capsys.readouterr().err.split())
     assert f"excluded: {new / bad['id']}.json: {field} {str(*unfit.values()).lower()}: " in stderr
-    with pytest.raises(SifmarkError, match="cannot tell of 1 excluded results") as caught:
-        compare_results(str(new), str(old), fail_below="0.9")
+    with pytest.raises(SifmarkError, match="cannot tell of 1 excluded result") as caught:
+        compare_results(str(new), str(old), fail_below=0.9)
     assert caught.value.exit_code == 1
     (new / f"{bad['id']}.json").rename(old / "bad.json")  # among the baselines it is not judged
-    compare_results(str(new), str(old), fail_below="0.9")
+    compare_results(str(new), str(old), fail_below=0.9)
     by_site = write(tmp_path / "both", [*repeats(100, site="a"), *repeats(100, site="b"), result(site="b", **unfit)])
-    compare_results(str(by_site), baseline="site=b", fail_below="0.9")
-    with pytest.raises(SifmarkError, match="cannot tell of 1 excluded results"):
-        compare_results(str(by_site), baseline="site=a", fail_below="0.9")
+    compare_results(str(by_site), baseline="site=b", fail_below=0.9)
+    with pytest.raises(SifmarkError, match="cannot tell of 1 excluded result"):
+        compare_results(str(by_site), baseline="site=a", fail_below=0.9)
 
 
 def test_where_only_unfit_results_are_left_nothing_is_compared(
@@ -784,20 +783,20 @@ def test_where_only_unfit_results_are_left_nothing_is_compared(
 def test_a_gate_over_results_that_were_not_steady_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, drifted = repeats(100), repeats(100, steadiness__steady=False)
     new, steady = write(tmp_path / "new", drifted), write(tmp_path / "steady", repeats(100))
-    compare_results(str(new), str(write(tmp_path / "old", old)), fail_below="0.9")
+    compare_results(str(new), str(write(tmp_path / "old", old)), fail_below=0.9)
     assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
-    compare_results(str(steady), str(tmp_path / "old"), fail_below="0.9")
+    compare_results(str(steady), str(tmp_path / "old"), fail_below=0.9)
     compare_results(str(steady), str(tmp_path / "old"))
     assert "not steady" not in capsys.readouterr().err
     with pytest.raises(GateError):
-        compare_results(str(steady), str(new), fail_below="1.1")
+        compare_results(str(steady), str(new), fail_below=1.1)
     assert "the gate rests on 3 results that were not steady" in capsys.readouterr().err
 
 
 def test_a_gate_over_nothing_does_not_pass(tmp_path: Path) -> None:
     old = write(tmp_path / "old", repeats(100, workload__identity=OTHER))
     with pytest.raises(SifmarkError, match="cannot tell"):
-        compare_results(str(write(tmp_path / "new", repeats(100))), str(old), fail_below="0.5")
+        compare_results(str(write(tmp_path / "new", repeats(100))), str(old), fail_below=0.5)
 
 
 def test_refusals_end_in_an_error_and_allowing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -814,7 +813,7 @@ def test_what_is_not_valid_is_told_and_the_others_are_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (write(tmp_path, repeats(100)) / "bad.json").write_text('{"schema_version": "9.0"}')
-    with pytest.raises(SifmarkError, match="1 documents are not valid"):
+    with pytest.raises(SifmarkError, match="1 document is not valid"):
         compare_results(str(tmp_path))
     output = capsys.readouterr()
     assert "100.00 [99.75, 100.25]" in output.out
@@ -825,7 +824,7 @@ def test_a_copy_is_no_repeat(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     document = result()
     write(tmp_path, [document])
     (tmp_path / "copies.jsonl").write_text("\n".join([json.dumps(documents.settled(document))] * 5))
-    compare_results(str(tmp_path), format="json")
+    compare_results(str(tmp_path), form="json")
     output = capsys.readouterr()
     assert json.loads(output.out)["tables"][0]["rows"][0]["metrics"]["throughput"]["repeats"] == 1
     assert "5 results are copies of others" in output.err
@@ -836,7 +835,7 @@ def test_a_run_under_other_ids_is_one_run(tmp_path: Path, capsys: pytest.Capture
     copies = [{**run, "id": str(uuid.uuid4())} for _ in range(3)]
     for number, document in enumerate((run, *copies, repeat)):
         (tmp_path / f"{number}.json").write_text(json.dumps(document))
-    compare_results(str(tmp_path), format="json")
+    compare_results(str(tmp_path), form="json")
     output = capsys.readouterr()
     assert json.loads(output.out)["tables"][0]["rows"][0]["metrics"]["throughput"]["repeats"] == 2
     assert "3 results are copies of others" in output.err
@@ -857,11 +856,11 @@ def test_what_no_two_runs_have_in_common() -> None:
 def test_no_text_of_a_result_is_html_a_link_or_a_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     texts = ("<img src=x onerror=alert(1)>", "![x](https://evil.example)", "=HYPERLINK(1)", "@SUM(1)", "+1", "-1")
     folder = str(write(tmp_path, [result(100 + number, site=text) for number, text in enumerate(texts)]))
-    compare_results(folder, metrics="throughput", format="markdown")
+    compare_results(folder, metrics="throughput", form="markdown")
     markdown = capsys.readouterr().out
     assert "onerror" in markdown and "evil" in markdown
     assert "<img" not in markdown and "](" not in markdown
-    compare_results(folder, metrics="throughput", format="csv")
+    compare_results(folder, metrics="throughput", form="csv")
     cells = [cell for row in csv.reader(io.StringIO(capsys.readouterr().out)) for cell in row]
     assert {f"'{text}" for text in texts[2:]} <= set(cells)
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
@@ -892,7 +891,7 @@ def test_no_text_around_a_table_is_html_a_link_or_code(details: bool) -> None:
 def answers(tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]) -> str:
     unknown = {"value": None, "unit": "MiB", "reason": "nobody asked"}
     new = [*repeats(110, site="a|b"), result(110, site="a|b", metrics__peak_process_memory=unknown)]
-    compare_results(str(write(tmp_path / "new", new)), str(write(tmp_path / "old", repeats(100))), format=form)
+    compare_results(str(write(tmp_path / "new", new)), str(write(tmp_path / "old", repeats(100))), form=form)
     return capsys.readouterr().out
 
 
@@ -926,7 +925,7 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     drifted = scaled(150, 2, 8)
     drifted["steadiness"]["steady"] = False
     folder = str(write(tmp_path, [scaled(100, 1, 8), drifted]))
-    compare_results(folder, metrics="throughput", format="json")
+    compare_results(folder, metrics="throughput", form="json")
     first, second = json.loads(capsys.readouterr().out)["tables"][0]["rows"]
     assert (first["unsteady"], first["scaling"], first["efficiency"]) == (0, None, None)
     assert second["unsteady"] == 1
@@ -935,7 +934,7 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
     (record,) = second["scalings"]
     assert (record["kind"], record["reference"], record["reference_devices"]) == ("strong", first["results"], 1)
     assert record["speedup"] == pytest.approx(1.5) and "scalings" not in first
-    compare_results(folder, metrics="throughput", format="csv")
+    compare_results(folder, metrics="throughput", form="csv")
     first_row, second_row = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (first_row["unsteady"], first_row["scaling"], first_row["efficiency"]) == ("0", "", "")
     assert (second_row["unsteady"], second_row["scaling"]) == ("1", "strong")
@@ -947,7 +946,7 @@ def test_programs_are_told_of_scaling_and_of_drift(tmp_path: Path, capsys: pytes
 
 def test_columns_stand_in_the_order_of_the_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = result()
-    compare_results(str(write(tmp_path, [document])), metrics="throughput", format="csv")
+    compare_results(str(write(tmp_path, [document])), metrics="throughput", form="csv")
     columns = capsys.readouterr().out.splitlines()[0].split(",")
     names = [name for name in columns if name.startswith("configuration.") and name != "configuration.evaluated"]
     assert names == [f"configuration.{name}" for name in document["configuration"] if f"configuration.{name}" in names]
@@ -958,21 +957,21 @@ def test_a_gate_over_documents_that_are_all_invalid_says_so(tmp_path: Path) -> N
         (tmp_path / side).mkdir()
         (tmp_path / side / "x.json").write_text("{}")
     with pytest.raises(SifmarkError, match="2 documents are not valid"):
-        compare_results(str(tmp_path / "new"), str(tmp_path / "old"), metrics="all", fail_below="0.9")
+        compare_results(str(tmp_path / "new"), str(tmp_path / "old"), metrics="all", fail_below=0.9)
 
 
 def test_no_format_passes_on_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """No valid result has any; the messages about those that are not valid have none either."""
     folder = str(write(tmp_path, [result(site="a\x1b[31mred"), result(site="b")]))
     for form in ("table", "markdown", "csv", "json"):
-        with pytest.raises(SifmarkError, match="1 documents are not valid"):
-            compare_results(folder, metrics="throughput", format=form)
+        with pytest.raises(SifmarkError, match="1 document is not valid"):
+            compare_results(folder, metrics="throughput", form=form)
         assert "\x1b" not in "".join(capsys.readouterr())
 
 
 def test_programs_are_told_what_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = result(status__state="crashed", configuration__smoke=True)
-    compare_results(str(write(tmp_path, [result(), bad])), format="json", allow=["configuration.smoke"])
+    compare_results(str(write(tmp_path, [result(), bad])), form="json", allow=["configuration.smoke"])
     (out,) = json.loads(capsys.readouterr().out)["excluded"]
     assert (out["id"], out["file"], out["side"]) == (bad["id"], str(tmp_path / f"{bad['id']}.json"), "results")
     assert out["fields"]["status.state"]["value"] == "crashed"
@@ -998,7 +997,7 @@ def test_every_number_of_a_result_can_be_asked_for(tmp_path: Path, capsys: pytes
     folder = write(tmp_path, [result(data__source="folder")])
     compare_results(str(folder), metrics="phases.compile,epochs.1,final_loss")
     assert "phases.compile [s]  epochs.1 [s]" in capsys.readouterr().out
-    compare_results(str(folder), metrics="all", format="json")
+    compare_results(str(folder), metrics="all", form="json")
     metrics = json.loads(capsys.readouterr().out)["tables"][0]["rows"][0]["metrics"]
     assert {"throughput", "phases.steady", "epochs.1"} <= set(metrics)
     with pytest.raises(UsageError, match="no metric 'throughputs'"):
@@ -1040,7 +1039,7 @@ def test_latency_by_concurrency(tmp_path: Path, capsys: pytest.CaptureFixture[st
         )
         for count, seconds in latencies.items()
     ]
-    compare_results(str(write(tmp_path, results)), metrics="latency_p99,throughput", format="csv")
+    compare_results(str(write(tmp_path, results)), metrics="latency_p99,throughput", form="csv")
     rows = [row for row in csv.DictReader(io.StringIO(capsys.readouterr().out)) if row["metric"] == "latency_p99"]
     assert {int(row["concurrency"]): float(row["value"]) for row in rows} == latencies
     assert {row["unit"] for row in rows} == {"s"}
@@ -1058,17 +1057,17 @@ def test_numbers_beyond_measure_are_missing() -> None:
         ({"allow": ["stand_in"]}, "no field 'stand_in'"),
         ({"baseline": "accelerator.name"}, "is neither FIELD=VALUE nor a path with results"),
         ({"baseline": "site="}, "is neither FIELD=VALUE nor a path with results"),
-        ({"fail_below": "0.9"}, "--fail-below needs a baseline"),
-        ({"fail_above": "1.1"}, "--fail-above needs a baseline"),
-        ({"fail_below": "0.9", "fail_above": "1.1"}, "are two gates"),
-        ({"fail_below": "nan", "baseline": "accelerator.kind=a"}, "--fail-below 'nan' is not a number above 0"),
-        ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "latency_p99"}, "less of it is better"),
-        ({"fail_below": "1", "baseline": "accelerator.kind=a", "metrics": "energy_per_unit"}, "less of it is better"),
-        ({"fail_above": "1", "baseline": "accelerator.kind=a"}, "more of it is better"),
+        ({"fail_below": 0.9}, "a gate needs a baseline"),
+        ({"fail_above": 1.1}, "a gate needs a baseline"),
+        ({"fail_below": 0.9, "fail_above": 1.1}, "one limit"),
+        ({"fail_below": float("nan"), "baseline": "accelerator.kind=a"}, "a number above 0, not nan"),
+        ({"fail_below": 1, "baseline": "accelerator.kind=a", "metrics": "latency_p99"}, "less of it is better"),
+        ({"fail_below": 1, "baseline": "accelerator.kind=a", "metrics": "energy_per_unit"}, "less of it is better"),
+        ({"fail_above": 1, "baseline": "accelerator.kind=a"}, "more of it is better"),
         ({"baseline": "accelerator.kind=xpu"}, "no result has accelerator.kind=xpu.*existing values: "),
         ({"baseline": "accelerator.kid=cpu"}, "no result has the field 'accelerator.kid'"),
         ({"by": "host.hostnam.value"}, "no result has the field 'host.hostnam.value'"),
-        ({"metrics": ","}, "--metrics is empty"),
+        ({"metrics": ","}, "list of metrics is empty"),
     ],
 )
 def test_wrong_usage(tmp_path: Path, options: dict[str, Any], message: str) -> None:

@@ -132,7 +132,7 @@ def test_commands_sign_and_verify(
         verify_files([str(result)], site, "table")
     assert caught.value.code == "no-trusted-key"
     trusting = replace(site, keys=(public,), results_key=key)
-    with pytest.raises(SifmarkError, match="1 of 1 files"):
+    with pytest.raises(SifmarkError, match="1 of 1 file"):
         verify_files([str(result)], trusting, "json")
     assert json.loads(capsys.readouterr().out)[0]["reason"] == "it is not signed"
     sign_files([str(result.parent)], trusting, "", "table")

@@ -12,7 +12,7 @@ from unit.fakes import FakeEngine, settings_for
 from unit.keys import make_key
 
 from sifmark.commands.answers import TABLE
-from sifmark.commands.compare import CompareOptions, compare
+from sifmark.commands.compare import compare
 from sifmark.commands.results import show_results, sign_files, trace_results, validate_results
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
@@ -28,7 +28,7 @@ COMMANDS: dict[str, Callable[[str, Settings], None]] = {
     "results.show": lambda file, _: show_results([file], TABLE),
     "results.trace": lambda file, settings: trace_results([file], settings, "", TABLE),
     "results.sign": lambda file, settings: sign_files([file], settings, "", TABLE),
-    "compare": lambda file, _: compare(CompareOptions((file,))),
+    "compare": lambda file, settings: compare(settings, (file,)),
 }
 
 

@@ -101,12 +101,12 @@ def test_the_whole_interval_decides(comparison: Comparison, gate: Gate, decision
 def test_a_gate_does_not_decide_about_what_is_missing(tmp_path: Path) -> None:
     query = Query(METRIC, against=True)
     few = compare_results([write(tmp_path / "few", 200)], query, write(tmp_path / "old", 99, 100, 101))
-    assert Gate(0.9).judge(few).reason.startswith("cannot tell of 1 of 1 rows")
+    assert Gate(0.9).judge(few).reason.startswith("cannot tell of 1 of 1 row")
     unsteady = write(tmp_path / "unsteady", 99, 100, 101, steadiness__steady=False)
     assert len(Gate(0.9).judge(compare_results([unsteady], query, str(tmp_path / "old"))).unsteady) == 3
     write(tmp_path / "unsteady", 100, configuration__smoke=True)
     verdict = Gate(0.9).judge(compare_results([unsteady], query, str(tmp_path / "old")))
-    assert verdict.decision is GateDecision.UNDECIDED and "1 excluded results" in verdict.reason
+    assert verdict.decision is GateDecision.UNDECIDED and "1 excluded result" in verdict.reason
 
 
 @pytest.mark.parametrize(

@@ -278,7 +278,7 @@ def test_garbled_files_are_judged_and_never_crash(seed: int) -> None:
         Path(name, "good.json").write_bytes(WHOLE)
         assert verdicts(Path(name))["good.json"]
         assert len(verdicts(Path(name))) == 251
-        with pytest.raises(SifmarkError, match="are not valid"):
+        with pytest.raises(SifmarkError, match="not valid: "):
             validate_results([name], TABLE)
         with pytest.raises(SifmarkError):
             show_results([name], TABLE)
@@ -335,25 +335,21 @@ def test_results_of_a_gpu_keep_every_rule() -> None:
 
 def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quiet = {
-        "site": "alpha",
         "host__threads": {"value": 10**6, "unit": "threads"},
         "host__threads_usable": {"value": 10**6, "unit": "threads"},
         "conditions_after__cpu_stolen": {"value": 0, "unit": "s"},
     }
-    for name, delay in (("a", 0.1), ("b", 50.0)):
-        document = documents.valid(
-            id=f"{name * 8}-0000-4000-8000-{name * 12}",
-            **quiet,
-            conditions_after__run_delay={"value": delay, "unit": "%"},
-        )
-        write(tmp_path, f"{name}.json", json.dumps(document).encode())
+    for name, example, delay in (("a", "training", 0.1), ("b", "inference", 50.0), ("copy", "training", 0.1)):
+        changes = quiet | {"conditions_after__run_delay": {"value": delay, "unit": "%"}}
+        write(tmp_path, f"{name}.json", json.dumps(documents.from_image(example, **changes)).encode())
     show_results([str(tmp_path)], "table")
     printed = capsys.readouterr()
     head, *rows = printed.out.splitlines()
     assert head.split()[:4] == ["run", "precision", "batch", "state"] and len(rows) == 2
-    assert all("completed" in row and "alpha" in row for row in rows)
+    assert all("completed" in row for row in rows)
     assert [row.count("!") for row in rows] == [0, 1]
     assert f"2 results; ! marks a warning; one in full: sifmark results.show {tmp_path / 'a.json'}" in printed.err
+    assert "1 result is a copy" in printed.err
 
 
 def test_a_summary_says_whether_the_numbers_are_proved() -> None:
@@ -469,7 +465,7 @@ def test_libraries_that_are_loaded_first_are_named(
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a.json", WHOLE)
     write(tmp_path, "b.json", b"{}")
-    with pytest.raises(SifmarkError, match="1 of 2 files"):
+    with pytest.raises(SifmarkError, match="1 of 2 file"):
         configure(quiet=True)
         validate_results([str(tmp_path)], TABLE)
     configure()
@@ -483,5 +479,5 @@ def test_a_result_of_another_run_is_refused_where_a_run_is_named(tmp_path: Path)
     text = documents.TRAINING.read_text().replace("training.json", f"/results/here/{own}.json")
     write(tmp_path, f"{other}.json", text.encode())
     validate_results([str(tmp_path)], "table", key=own)
-    with pytest.raises(SifmarkError, match="1 of 1 files are not valid"):
+    with pytest.raises(SifmarkError, match="not valid: 1 of 1 file"):
         validate_results([str(tmp_path)], "table", key=other)

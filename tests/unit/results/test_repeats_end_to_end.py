@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from program import Program, lay_double
 
-from sifmark.commands.compare import CompareOptions, compare
+from sifmark.commands.compare import compare
+from sifmark.core.settings import load_settings
 
 
 def test_repeats_are_one_line_for_each_batch_size(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -14,7 +15,7 @@ def test_repeats_are_one_line_for_each_batch_size(tmp_path: Path, capsys: pytest
     sizes = ("--steps", 4, "--warmup-steps", 1, "--batch-sizes", "1,2")
     assert double.run("resnet50", *sizes, "--repeat", 3, "--output", "results/")[0] == 0
     (tmp_path / "results" / ".sifmark.host.1.0f0f0f0f").write_text("left by a writer that was killed")
-    compare(CompareOptions((str(tmp_path / "results"),), metrics="throughput", format="json"))
+    compare(load_settings(), (str(tmp_path / "results"),), metrics="throughput", form="json")
     (table,) = json.loads(capsys.readouterr().out)["tables"]
     assert [len(line["results"]) for line in table["rows"]] == [3, 3]
     assert [line["fields"]["batch_size"] for line in table["rows"]] == [1, 2]

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from unit.studies.histories import DRIVER, FIRST, HOST, IMAGE, key, write_nights, write_run
 
-from sifmark.commands.compare import CompareOptions, GateError, compare
-from sifmark.commands.studies import BaselineOptions, keep_baseline, list_baselines
+from sifmark.commands.compare import GateError
+from sifmark.commands.compare import compare as compare_command
+from sifmark.commands.studies import baseline as baseline_command
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.schemas import errors_of
+from sifmark.core.settings import load_settings
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.query import Query
@@ -57,9 +59,14 @@ def baselines(tmp_path: Path, measured: Path) -> Path:
     return folder
 
 
-def options(folder: Path, results: Path, **changes: Any) -> CompareOptions:
-    gate = {"metrics": "throughput", "fail_below": "0.97", "format": "json"}
-    return CompareOptions((str(results),), **{**gate, "reference": "baseline:nightly", "baselines": folder, **changes})
+def compare(folder: Path, results: Path, **changes: Any) -> None:
+    options = {"metrics": "throughput", "fail_below": 0.97, "form": "json", "against": "baseline:nightly", **changes}
+    settings = replace(load_settings(), baselines=folder, keys=options.pop("keys", ()))
+    compare_command(settings, (str(results),), **options)
+
+
+def keep(folder: Path, name: str, *paths: Path, **options: Any) -> None:
+    baseline_command(replace(load_settings(), baselines=folder), name, tuple(map(str, paths)), **options)
 
 
 def answer_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -101,22 +108,22 @@ def test_the_gate_passes_fails_and_cannot_decide(
     write_nights(same, [100.1, 99.9, 100.2])
     write_nights(slower, [90.1, 89.9, 90.2])
     write_nights(few, [100.0, 90.0])
-    compare(options(baselines, same))
+    compare(baselines, same)
     assert answer_of(capsys)["tables"][0]["rows"][-1]["metrics"]["throughput"]["ratio"] == pytest.approx(1, abs=0.01)
     with pytest.raises(GateError) as failed:
-        compare(options(baselines, slower))
+        compare(baselines, slower)
     assert (failed.value.exit_code, failed.value.code) == (7, "gate-failed")
     with pytest.raises(SifmarkError) as undecided:
-        compare(options(baselines, few))
+        compare(baselines, few)
     assert (undecided.value.exit_code, undecided.value.code) == (1, "gate-undecided")
-    compare(options(baselines, slower, fail_below="", metrics="step_time_p50", fail_above="1.2"))
+    compare(baselines, slower, fail_below=None, metrics="step_time_p50", fail_above=1.2)
 
 
 def test_what_is_not_comparable_is_refused_as_with_two_folders(baselines: Path, tmp_path: Path) -> None:
     stand_in = tmp_path / "stand-in"
     write_nights(stand_in, KEPT, provenance__stand_in=True)
     with pytest.raises(SifmarkError) as caught:
-        compare(options(baselines, stand_in, fail_below=""))
+        compare(baselines, stand_in, fail_below=None)
     assert caught.value.code == "results-incomparable" and "provenance.stand_in" in caught.value.cause
 
 
@@ -124,14 +131,14 @@ def test_another_configuration_has_no_baseline(baselines: Path, tmp_path: Path) 
     other = tmp_path / "other"
     write_nights(other, KEPT, configuration__batch_size=32)
     with pytest.raises(SifmarkError) as caught:
-        compare(options(baselines, other))
+        compare(baselines, other)
     assert caught.value.code == "gate-undecided"
 
 
 def test_results_that_are_in_the_baseline_are_named(
     baselines: Path, measured: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    compare(options(baselines, measured, fail_below=""))
+    compare(baselines, measured, fail_below=None)
     assert "6 results are baselines too" in capsys.readouterr().err
 
 
@@ -150,7 +157,7 @@ def test_a_reference_that_is_none(
     baselines: Path, measured: Path, reference: str, changes: dict[str, Any], code: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        compare(options(baselines, measured, reference=reference, **changes))
+        compare(baselines, measured, against=reference, **changes)
     assert caught.value.code == code and caught.value.remedy
 
 
@@ -158,13 +165,13 @@ def test_a_baseline_has_no_signatures(baselines: Path, measured: Path, tmp_path:
     trusted = tmp_path / "key.pub"
     trusted.write_text("-----BEGIN PUBLIC KEY-----\n")
     with pytest.raises(UsageError) as caught:
-        compare(options(baselines, measured, trusted_keys=(str(trusted),)))
+        compare(baselines, measured, require_signature=True, keys=(str(trusted),))
     assert caught.value.code == "invalid-option" and "--baseline RESULTS" in caught.value.remedy
 
 
 def test_failed_runs_are_left_out_and_named(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(measured, FIRST, 99.0, configuration__smoke=True)
-    keep_baseline(BaselineOptions("nightly", (str(measured),)), tmp_path / "kept", "table")
+    keep(tmp_path / "kept", "nightly", measured)
     out, err = capsys.readouterr()
     assert out == f"kept: {tmp_path}/kept/nightly.json, 6 runs of 2 configurations\n"
     assert "smoke true" in err
@@ -172,9 +179,9 @@ def test_failed_runs_are_left_out_and_named(measured: Path, tmp_path: Path, caps
 
 def test_too_few_repeats_are_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_nights(tmp_path / "few", [100.0, 101.0])
-    keep_baseline(BaselineOptions("few", (str(tmp_path / "few"),)), tmp_path / "kept", "json")
+    keep(tmp_path / "kept", "few", tmp_path / "few", form="json")
     out, err = capsys.readouterr()
-    assert json.loads(out)["runs"] == 2 and "1 configurations have fewer than 3 runs" in err
+    assert json.loads(out)["runs"] == 2 and "fewer than 3 runs" in err
 
 
 @pytest.mark.parametrize("content", ["{", "{}", ""])
@@ -194,19 +201,18 @@ def test_nothing_that_completed_is_no_baseline(tmp_path: Path) -> None:
 
 def test_a_baseline_is_replaced_only_by_force(baselines: Path, measured: Path) -> None:
     before = (baselines / "nightly.json").read_bytes()
-    again = BaselineOptions("nightly", (str(measured),))
     with pytest.raises(UsageError) as caught:
-        keep_baseline(again, baselines, "table")
+        keep(baselines, "nightly", measured)
     assert caught.value.code == "baseline-exists" and (baselines / "nightly.json").read_bytes() == before
     write_run(measured, FIRST, 99.0)
-    keep_baseline(replace(again, force=True), baselines, "table")
+    keep(baselines, "nightly", measured, force=True)
     assert len(read_baseline(baselines, "nightly").repeats) == 7
 
 
 def test_of_several_that_keep_the_same_name_only_one_succeeds(measured: Path, tmp_path: Path) -> None:
     baseline = make_baseline("nightly", [str(measured)]).baseline
 
-    def keep(_: int) -> bool:
+    def kept(_: int) -> bool:
         try:
             write_baseline(baseline, tmp_path / "kept")
         except UsageError:
@@ -214,7 +220,7 @@ def test_of_several_that_keep_the_same_name_only_one_succeeds(measured: Path, tm
         return True
 
     with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(keep, range(8))) == 1
+        assert sum(pool.map(kept, range(8))) == 1
     assert read_baseline(tmp_path / "kept", "nightly").rows == 2
 
 
@@ -241,12 +247,12 @@ def test_a_baseline_without_the_unit_of_a_value_is_an_error(baselines: Path) -> 
 
 
 def test_the_list_of_baselines(baselines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    list_baselines(baselines, "json")
+    keep(baselines, "", listed=True, form="json")
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["name"], row["rows"], row["runs"], row["hosts"]) == ("nightly", 2, 6, 2)
-    list_baselines(baselines, "table")
+    keep(baselines, "", listed=True)
     assert "2026-03-01 to 2026-03-03" in capsys.readouterr().out
-    list_baselines(tmp_path / "nowhere", "table")
+    keep(tmp_path / "nowhere", "", listed=True)
     out, err = capsys.readouterr()
     assert out == "" and "study.baseline NAME" in err
 
@@ -255,21 +261,20 @@ def test_the_results_of_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """Its folder also has records of jobs, which are no results."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text(STUDY)
-    study = BaselineOptions("mine", study="mine.toml")
     with pytest.raises(UsageError) as caught:
-        study.sources()
+        keep(tmp_path / "kept", "mine", study="mine.toml")
     assert caught.value.code == "result-missing"
     write_nights(tmp_path / "results" / "mine" / "here", KEPT)
     (tmp_path / "results" / "mine" / "jobs").mkdir()
     (tmp_path / "results" / "mine" / "jobs" / "1.json").write_text("{}")
-    keep_baseline(study, tmp_path / "kept", "table")
+    keep(tmp_path / "kept", "mine", study="mine.toml")
     assert len(read_baseline(tmp_path / "kept", "mine").repeats) == 3
 
 
-@pytest.mark.parametrize("chosen", [BaselineOptions(""), BaselineOptions("a"), BaselineOptions("a", ("b",), "c")])
-def test_what_a_baseline_needs_is_asked_for(chosen: BaselineOptions, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "paths", "study"), [("", [], ""), ("a", [], ""), ("a", [Path("b")], "c")])
+def test_what_a_baseline_needs_is_asked_for(name: str, paths: list[Path], study: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        keep_baseline(chosen, tmp_path, "table")
+        keep(tmp_path, name, *paths, study=study)
 
 
 def test_results_of_a_study_are_those_of_its_systems(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import documents
 import pytest
 
-from sifmark.commands.study_analysis import EnergySource, show_energy
+from sifmark.commands.study_analysis import energy
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import load_settings
 from sifmark.studies.analysis.energy import EnergyPrices, EnergyRow, MeteredRun, metered_run, prices_of, total
@@ -330,7 +330,8 @@ def test_the_answer_has_both_energies_the_ratio_and_what_each_covers(
     measured: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, recording = measured
-    show_energy([folder], EnergySource(pdu=recording, covers="node"), EnergyPrices(0.3, "EUR", 400.0), "json")
+    prices: dict[str, Any] = {"price": 0.3, "currency": "EUR", "carbon": 400.0}
+    energy(load_settings(), [folder], pdu=recording, pdu_covers="node", form="json", **prices)
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert (row["own_covers"], row["whole_covers"], row["basis"]) == ("1 x package", "node", "whole")
     assert row["power_ratio"] == pytest.approx(1.5) and row["whole_watts"] == pytest.approx(300)
@@ -343,14 +344,14 @@ def test_the_answer_has_both_energies_the_ratio_and_what_each_covers(
 def test_each_format_has_the_energies(
     form: str, expected: str, measured: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_energy([measured[0]], EnergySource(pdu=measured[1]), EnergyPrices(), form)
+    energy(load_settings(), [measured[0]], pdu=measured[1], form=form)
     assert expected in capsys.readouterr().out
 
 
 def test_without_another_source_our_meter_alone_counts_and_says_so(
     measured: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show_energy([measured[0]], EnergySource(), EnergyPrices(0.3, "EUR"), "table")
+    energy(load_settings(), [measured[0]], price=0.3, currency="EUR")
     text = capsys.readouterr().out
     assert "no other source was given" in text and "metered devices in the timed windows alone" in text
     assert "without a PUE" in text
@@ -358,8 +359,8 @@ def test_without_another_source_our_meter_alone_counts_and_says_so(
 
 def test_two_sources_and_invalid_results_are_refused(measured: tuple[str, str], tmp_path: Path) -> None:
     with pytest.raises(UsageError):
-        show_energy([measured[0]], EnergySource(pdu=measured[1], job_ids="7"), EnergyPrices(), "table")
+        energy(load_settings(), [measured[0]], pdu=measured[1], job_ids="7")
     (tmp_path / "results" / "b.json").write_text("{}")
     with pytest.raises(SifmarkError) as caught:
-        show_energy([measured[0]], EnergySource(), EnergyPrices(), "table")
+        energy(load_settings(), [measured[0]])
     assert caught.value.code == "result-invalid"

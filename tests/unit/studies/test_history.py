@@ -22,7 +22,7 @@ from unit.studies.histories import (
 
 from sifmark.commands.command_line import main
 from sifmark.commands.compare import GateError
-from sifmark.commands.study_analysis import HistoryOptions, show_history
+from sifmark.commands.study_analysis import history as show_history
 from sifmark.core.errors import UsageError
 from sifmark.studies.history.changes import RUNS, SESSIONS, History, histories
 from sifmark.studies.history.environment import covariate_changes, environment_changes
@@ -213,7 +213,7 @@ def test_broken_files_copies_and_failed_runs_do_not_matter(tmp_path: Path, capsy
     shutil.copy(first, tmp_path / "copy.json")
     (tmp_path / "broken.json").write_text('{"schema_version": "1.1"')
     write_run(tmp_path, FIRST, 100, configuration__smoke=True)
-    show_history(HistoryOptions((str(tmp_path),), least_change=0.02, format="json"))
+    show_history((str(tmp_path),), least_change=0.02, form="json")
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert len(document["series"][0]["runs"]) == 6
@@ -225,7 +225,7 @@ def test_broken_files_copies_and_failed_runs_do_not_matter(tmp_path: Path, capsy
 def test_a_metric_that_no_result_has(tmp_path: Path) -> None:
     write_nights(tmp_path, nights(19, 3))
     with pytest.raises(UsageError) as caught:
-        show_history(HistoryOptions((str(tmp_path),), metric="thruput", least_change=0.02))
+        show_history((str(tmp_path),), metric="thruput", least_change=0.02)
     assert caught.value.code == "unknown-name" and "throughput" in caught.value.remedy
 
 
@@ -242,7 +242,7 @@ def test_every_format_has_the_change_and_its_cause(
 ) -> None:
     changes: Changes = {DRIVER: ["550.54"] * 12 + ["560.28"] * 8}
     write_nights(tmp_path, lowered(nights(21, 20), 12), **changes)
-    show_history(HistoryOptions((str(tmp_path),), least_change=0.02, format=form))
+    show_history((str(tmp_path),), least_change=0.02, form=form)
     out = capsys.readouterr().out
     assert "driver" in out and "550.54" in out and "2026-03-13" in out
     assert ("slower" in out) is (form in ("table", "markdown"))
@@ -250,15 +250,15 @@ def test_every_format_has_the_change_and_its_cause(
 
 def test_a_change_fails_a_pipeline_if_it_is_asked_to_and_recent(tmp_path: Path) -> None:
     write_nights(tmp_path, lowered(nights(22, 30), 20))
-    options: Changes = {"least_change": 0.02, "format": "json"}
-    show_history(HistoryOptions((str(tmp_path),), **options))
+    options: Changes = {"least_change": 0.02, "form": "json"}
+    show_history((str(tmp_path),), **options)
     with pytest.raises(GateError) as caught:
-        show_history(HistoryOptions((str(tmp_path),), fail_on_change=True, **options))
+        show_history((str(tmp_path),), fail_on_change=True, **options)
     assert (caught.value.exit_code, caught.value.code) == (7, "performance-changed")
     with pytest.raises(GateError):
-        show_history(HistoryOptions((str(tmp_path),), fail_on_change=True, since="2026-03-21", **options))
-    show_history(HistoryOptions((str(tmp_path),), fail_on_change=True, since="2026-03-22", **options))
-    show_history(HistoryOptions((str(tmp_path),), fail_on_change=True, since="1d", **options))
+        show_history((str(tmp_path),), fail_on_change=True, since="2026-03-21", **options)
+    show_history((str(tmp_path),), fail_on_change=True, since="2026-03-22", **options)
+    show_history((str(tmp_path),), fail_on_change=True, since="1d", **options)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_a_change_fails_a_pipeline_if_it_is_asked_to_and_recent(tmp_path: Path) 
 )
 def test_an_option_that_means_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
-        show_history(HistoryOptions((str(tmp_path),), **{"least_change": 0.02, **changes}))
+        show_history((str(tmp_path),), **{"least_change": 0.02, **changes})
     assert caught.value.code == "invalid-option" and caught.value.remedy
 
 

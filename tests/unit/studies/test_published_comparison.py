@@ -13,8 +13,9 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.compare import PUBLISHED, CompareOptions, compare, compare_published
+from sifmark.commands.compare import compare
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.settings import load_settings
 from sifmark.recipes.names import cards
 from sifmark.results.comparison.observation import ComparisonGroup, Observation
 from sifmark.results.comparison.repeats import RepeatGroup
@@ -334,8 +335,7 @@ def test_seconds_of_epochs_of_unknown_length_are_refused(monkeypatch: Any) -> No
 
 
 def run(folder: str, reference: str, **options: Any) -> None:
-    chosen = CompareOptions((folder,), reference=reference, **options)
-    (compare_published if reference.startswith(PUBLISHED) else compare)(chosen)
+    compare(load_settings(), (folder,), against=reference, **options)
 
 
 def test_the_table_has_published_measured_and_ratio(tmp_path: Path, capsys: Any) -> None:
@@ -350,7 +350,7 @@ def test_the_table_has_published_measured_and_ratio(tmp_path: Path, capsys: Any)
 @pytest.mark.parametrize("form", ["json", "csv", "markdown"])
 def test_the_other_formats_have_the_same_numbers(tmp_path: Path, capsys: Any, form: str) -> None:
     folder = written(tmp_path / "results", repeats(1700))
-    run(folder, "published:caraml/cv-ipu", format=form, metrics="throughput")
+    run(folder, "published:caraml/cv-ipu", form=form, metrics="throughput")
     text = capsys.readouterr().out
     if form == "json":
         document = json.loads(text)
@@ -377,7 +377,7 @@ def test_nothing_to_compare_is_an_error_with_the_way_out(tmp_path: Path) -> None
         ("published:quant", {}, "no published study 'quant'"),
         ("printed:qwant", {}, "published:NAME"),
         ("published:caraml/cv-ipu", {"allow": ("colour",)}, "no field that can be allowed 'colour'"),
-        ("published:caraml/cv-ipu", {"fail_below": "0.9"}, "--fail-below"),
+        ("published:caraml/cv-ipu", {"fail_below": 0.9}, "--fail-below"),
         ("published:caraml/cv-ipu", {"by": "site"}, "--by"),
     ],
 )

@@ -4,6 +4,7 @@ import json
 import random
 import shlex
 import uuid
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.study_analysis import NodesNamedError, ScreenRequest, expected_nodes, screen_nodes
+from sifmark.commands.compare import GateError
+from sifmark.commands.study_analysis import screen as screen_command
 from sifmark.core.errors import UsageError
+from sifmark.core.settings import load_settings
 from sifmark.results.comparison.tables import TEXT
-from sifmark.studies.analysis.node_names import compress, expand
+from sifmark.studies.analysis.node_names import compress, expand, nodes_of
 from sifmark.studies.analysis.screening import SITE, Limits, Screening, screen
 from sifmark.studies.analysis.screening_report import drain_commands, report_lines
 from sifmark.studies.history.baseline import make_baseline, write_baseline
@@ -174,14 +177,14 @@ def test_a_kept_baseline_serves_as_well(tmp_path: Path, capsys: pytest.CaptureFi
     kept = write(tmp_path / "kept", [run(node, speed) for node, speed in fleet(9).items()])
     write_baseline(make_baseline("nightly", [kept]).baseline, tmp_path / "baselines")
     new = write(tmp_path / "new", [run("n01", 100.0), run("n02", 85.0)])
-    request = ScreenRequest((new,), "", "baseline:nightly", baselines=tmp_path / "baselines")
-    screen_nodes(request, form="json")
+    settings = replace(load_settings(), baselines=tmp_path / "baselines")
+    screen_command(settings, [new], baseline="baseline:nightly", form="json")
     document = json.loads(capsys.readouterr().out)
     slow = [each for each in document["outliers"] if each["measure"] == "throughput"]
     assert [(each["node"], each["against"]) for each in slow] == [("n02", "baseline")]
     assert slow[0]["ratio"] == pytest.approx(0.85, abs=0.01) and "the baseline alone" in document["notes"][0]
     with pytest.raises(UsageError):
-        screen_nodes(ScreenRequest((new,), "", "baseline:nosuch", baselines=tmp_path / "baselines"))
+        screen_command(settings, [new], baseline="baseline:nosuch")
 
 
 def test_a_node_is_named_as_those_who_expect_results_name_it(tmp_path: Path) -> None:
@@ -195,8 +198,8 @@ def test_the_list_and_the_commands_are_for_a_scheduler(tmp_path: Path, capsys: p
     speeds = fleet(10) | {"n07": 80.0, "n08": 80.0}
     folder = write(tmp_path / "results", [run(node, speed) for node, speed in speeds.items()])
     listed = tmp_path / "suspects.txt"
-    with pytest.raises(NodesNamedError) as caught:
-        screen_nodes(ScreenRequest((folder,), "n[01-12],n13", limits=Limits()), str(listed), form="table", fail=True)
+    with pytest.raises(GateError) as caught:
+        screen_command(load_settings(), [folder], nodes="n[01-12],n13", list_file=str(listed), fail=True)
     assert (caught.value.exit_code, caught.value.code) == (7, "nodes-named")
     assert listed.read_text() == "n13\nn07\nn08\n"
     text = capsys.readouterr()
@@ -209,7 +212,7 @@ def test_the_list_and_the_commands_are_for_a_scheduler(tmp_path: Path, capsys: p
 def test_a_name_that_is_none_reaches_no_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = [run(node, speed) for node, speed in fleet(11).items()]
     folder = write(tmp_path / "results", [*results, failed("x state=down")])
-    screen_nodes(ScreenRequest((folder,), "", limits=Limits()), str(tmp_path / "list"), form="json", fail=False)
+    screen_command(load_settings(), [folder], list_file=str(tmp_path / "list"), form="json")
     document = json.loads(capsys.readouterr().out)
     assert "x state=down" in document["named"] and document["commands"] == []
     assert (tmp_path / "list").read_text() == ""
@@ -223,7 +226,7 @@ def test_each_format_has_the_outliers(
 ) -> None:
     speeds = fleet(12) | {"n07": 80.0}
     folder = write(tmp_path, [run(node, speed) for node, speed in speeds.items()])
-    screen_nodes(ScreenRequest((folder,), "", limits=Limits()), "", form=form, fail=False)
+    screen_command(load_settings(), [folder], form=form)
     output = capsys.readouterr().out
     assert expected in output and "n07" in output
 
@@ -257,13 +260,13 @@ def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
 
 def test_expected_nodes_come_from_a_file_too(tmp_path: Path) -> None:
     (tmp_path / "nodes").write_text("n[1-2]\nm1\n")
-    assert expected_nodes(str(tmp_path / "nodes")) == ("n1", "n2", "m1") and expected_nodes("") == ()
+    assert nodes_of(str(tmp_path / "nodes")) == ("n1", "n2", "m1") and nodes_of("") == ()
 
 
-@pytest.mark.parametrize("limits", [Limits(level=0.0), Limits(level=1.0), Limits(least=-0.1), Limits(least=1.0)])
-def test_limits_that_are_no_fractions_are_refused(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [(0.0, 0.1), (1.0, 0.1), (0.1, -0.1), (0.1, 1.0)])
+def test_limits_that_are_no_fractions_are_refused(limits: tuple[float, float]) -> None:
     with pytest.raises(UsageError):
-        screen_nodes(ScreenRequest(("results",), "", limits=limits), "", form="table", fail=False)
+        Limits(*limits)
 
 
 def test_the_false_alarm_rate_of_whole_screenings_is_the_stated_one(tmp_path: Path) -> None:

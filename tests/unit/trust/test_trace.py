@@ -14,7 +14,7 @@ from unit.keys import make_key
 from sifmark.attestations.sbom import CYCLONEDX
 from sifmark.builds import ledger
 from sifmark.builds.records import record_path
-from sifmark.commands.results import STATES, link_document, trace_results
+from sifmark.commands.results import trace_results
 from sifmark.core import git
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError, UsageError
@@ -25,7 +25,7 @@ from sifmark.recipes.plan import make_plan
 from sifmark.results.envelope import sign_results
 from sifmark.results.load import LoadedResult, load_file, load_text
 from sifmark.trust.image import image_under_test
-from sifmark.trust.trace import Tracer
+from sifmark.trust.trace import STATES, Tracer, link_document
 
 KEY, OTHER = "site.pub", "other.pub"
 COMMIT = "0f" * 20

@@ -13,7 +13,7 @@ from unit.fakes import FakeEngine, sha256
 
 from sifmark.builds import ledger
 from sifmark.builds.records import record_path
-from sifmark.commands.images import select_stages, stage_document, verify_images
+from sifmark.commands.images import verify as verify_command
 from sifmark.core import paths
 from sifmark.core.checks import Status
 from sifmark.core.errors import UsageError
@@ -23,7 +23,7 @@ from sifmark.engines import CheckFailed
 from sifmark.recipes.hardware import Access
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, DEVICES, DOCKER_FLAGS, RECIPE, STAND_IN
 from sifmark.trust import stages as module
-from sifmark.trust.stages import STAGES, StageResult, verify
+from sifmark.trust.stages import STAGES, StageResult, select_stages, verify
 
 
 @pytest.fixture
@@ -220,17 +220,17 @@ def test_rendered_texts_that_were_not_reviewed_fail(engine: FakeEngine, monkeypa
 
 def test_programs_read_stage_outcome_and_reasons(engine: FakeEngine) -> None:
     failed = stage(engine, "trust", keys=("site.pub",), require_signature=True)
-    assert stage_document(failed) == {"stage": "trust", "outcome": "failed", "reasons": ["it is not signed", ""]}
+    assert failed.document() == {"stage": "trust", "outcome": "failed", "reasons": ["it is not signed"]}
     skipped = {"stage": "smoke", "outcome": "skipped", "reasons": ["Fake is not installed here"]}
     engine.installed = False
-    assert stage_document(stage(engine, "smoke")) == skipped
+    assert stage(engine, "smoke").document() == skipped
 
 
 def test_an_image_of_0_1_0_is_verified_as_it_was_then(
     trusting: Settings, made_by_0_1_0: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real image of an earlier version, by the real engine: the findings of then, though some words changed."""
-    verify_images([str(made_by_0_1_0 / "cpu.sif")], trusting, "json", stages="trust", key=["trusted"])
+    verify_command([str(made_by_0_1_0 / "cpu.sif")], trusting, "json", stages="trust", key=["trusted"])
     ((address, answer),) = json.loads(capsys.readouterr().out).items()
     recorded = (made_by_0_1_0 / "expected-verify.json").read_text()
     recorded = recorded.replace(
