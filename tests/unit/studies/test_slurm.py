@@ -116,9 +116,15 @@ def test_a_word_with_a_tab_or_a_line_break_is_refused() -> None:
 # Scripts
 
 
-@pytest.mark.parametrize(("path", "text"), list(script_examples()), ids=lambda value: getattr(value, "name", ""))
-def test_scripts_are_as_last_reviewed(path: Path, text: str) -> None:
+def test_the_script_with_all_options_is_as_last_reviewed() -> None:
+    ((path, text),) = script_examples()
     assert path.read_text() == text, REFRESH
+
+
+def test_without_options_of_a_site_a_job_has_its_nodes_to_itself_and_all_their_memory(tmp_path: Path) -> None:
+    lines = re.findall("^#SBATCH --(.*)", _array(tmp_path, "sifmark").script.read_text(), re.MULTILINE)
+    assert {"nodes=1", "exclusive", "mem=0", "time=00:10:00", "array=1-2", "signal=TERM@60"} <= set(lines)
+    assert not [line for line in lines if line.startswith(("partition", "account", "qos", "gpus", "cpus", "reserv"))]
 
 
 @pytest.mark.parametrize("start_with", ["sifmark", "apptainer"])
