@@ -2,7 +2,6 @@
 
 import json
 import struct
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,17 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 from unit.preparing import prepare, text_file
 
-from sifmark.core import paths
-from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.datasets.squad import STRIDE, Question, SquadSource
-from sifmark.datasets.tokenizer import Subwords, open_tokenizer
-
-sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
-
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
 from entrypoints.data.sequences.passages import Passages
 from entrypoints.data.sequences.prepared import HEADER
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.datasets.squad import STRIDE, Question, SquadSource
+from sifmark.datasets.tokenizer import Subwords, open_tokenizer
 
 PIECES = ["un", "##want", "##ed", "runn", "##ing", ",", ".", "?", "who", "the", "normans", "were", "ruled", "in", "10"]
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *PIECES, "##66", "a", "b", "c", "d", "e"]

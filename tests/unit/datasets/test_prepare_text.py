@@ -2,9 +2,7 @@
 
 import json
 import struct
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,19 +14,14 @@ from tokenizers.pre_tokenizers import ByteLevel, Whitespace
 from tokenizers.trainers import BpeTrainer
 from unit.preparing import LICENCE, prepare, text_file
 
-from sifmark.core import paths
-from sifmark.core.errors import SifmarkError
-from sifmark.core.files import write_json
-from sifmark.core.locks import file_lock
-from sifmark.datasets import text as text_source
-from sifmark.datasets.text import LineRange, line_ranges
-
-sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
-
 from entrypoints.contract import cards
 from entrypoints.data.formats import open_for
 from entrypoints.data.sequences.prepared import HEADER
 from entrypoints.data.sequences.tokens import Tokens
+from sifmark.core.errors import SifmarkError
+from sifmark.core.locks import file_lock
+from sifmark.datasets import text as text_source
+from sifmark.datasets.text import LineRange, line_ranges
 
 
 def tokens(folder: Path) -> list[int]:
@@ -93,30 +86,6 @@ def test_stretches_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory
     assert all(count == most for count, _ in held[:-1])
     firsts: list[LineRange] = [stretch for _, stretches in chunks for stretch in stretches]
     assert all(content[s.file][: s.begin].count(b"\n") == s.first - 1 for s in firsts)
-
-
-def test_a_stopped_run_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = text_file(tmp_path)
-    prepare(source, tmp_path / "whole", samples_per_file=20)
-    written: list[int] = []
-
-    def stop(target: Path, document: dict[str, Any]) -> None:
-        if len(document["files"]) == 4:
-            raise KeyboardInterrupt
-        written.append(len(document["files"]))
-        write_json(target, document)
-
-    monkeypatch.setattr("sifmark.datasets.packer.write_json", stop)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(source, tmp_path / "t", samples_per_file=20)
-    monkeypatch.undo()
-    kept = {path.name: path.stat().st_ino for path in (tmp_path / "t").glob("*.tokens")}
-    assert len(kept) == 3
-    prepare(source, tmp_path / "t", samples_per_file=20)
-    assert all((tmp_path / "t" / name).stat().st_ino == inode for name, inode in kept.items())
-    assert {p.name: p.read_bytes() for p in (tmp_path / "t").iterdir()} == {
-        p.name: p.read_bytes() for p in (tmp_path / "whole").iterdir()
-    }
 
 
 # Tokenizers

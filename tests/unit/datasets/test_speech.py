@@ -3,7 +3,6 @@
 import json
 import math
 import struct
-import sys
 import wave
 from pathlib import Path
 from typing import Any
@@ -11,18 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sifmark.commands.data import PrepareOptions, prepare_data
-from sifmark.core import paths
-from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.schemas import validator
-from sifmark.datasets import spectrogram, speech
-
-sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
-
 from entrypoints.contract import cards
 from entrypoints.data import formats
 from entrypoints.data.sequences.speech import Speech
 from entrypoints.data.sequences.utterances import Utterances
+from sifmark.commands.data import PrepareOptions, prepare_data
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.schemas import validator
+from sifmark.datasets import spectrogram, speech
 
 CARD = cards.load()["deep_voice_3"]
 
