@@ -29,7 +29,7 @@ def rows(text: str, width: int) -> list[list[str]]:
     return [cells for cells in lines if len(cells) == width]
 
 
-def test_the_pages_are_todays() -> None:
+def test_generated_pages_and_the_reviewed_job_script_are_todays() -> None:
     assert not stale_pages(), REFRESH
 
 

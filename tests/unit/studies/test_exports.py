@@ -16,6 +16,7 @@ import documents
 import pytest
 import yaml
 from unit.fake_studies import wait_for_opened
+from unit.refusals import refused
 from unit.studies.exporting import CLUSTER, HERE, IMAGES, OPTIONS, STUDY, plan, run, seconds_of
 
 from sifmark.commands import command_line  # noqa: F401 - declares the commands
@@ -216,9 +217,8 @@ def test_jube_reads_a_parameter_for_each_run() -> None:
 @pytest.mark.parametrize("data", ["/scratch/$USER/x", "/scratch/${HOME}", "$nodes/$x"])
 def test_jube_is_given_nothing_that_it_would_replace(data: str) -> None:
     study = plan(Path("results"), RunState.TO_DO, run(CLUSTER, workload="lstm", data=data))
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, "invalid-option"):
         jube_files(study, OPTIONS, seconds_of(study))
-    assert caught.value.code == "invalid-option"
 
 
 def test_the_module_of_reframe_is_python_with_a_test_for_each_system() -> None:
@@ -343,22 +343,19 @@ def test_runs_that_cannot_be_done_are_left_out(tmp_path: Path, site: Settings) -
     some = replace(study, runs=(replace(study.runs[0], state=RunState.CANNOT_RUN), *study.runs[1:]))
     (script,) = export_study(some, "shell", tmp_path, site)
     assert study.runs[0].key not in script.read_text() and study.runs[1].key in script.read_text()
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, "study-invalid"):
         export_study(plan(Path("results"), RunState.CANNOT_RUN), "shell", tmp_path, site)
-    assert caught.value.code == "study-invalid"
 
 
 def test_what_cannot_be_written_is_refused(tmp_path: Path, site: Settings) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, "invalid-option"):
         export_study(plan(), "shell", tmp_path / "file", site)
-    assert caught.value.code == "invalid-option"
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, "unknown-name"):
         export_study(plan(), "excel", tmp_path, site)
-    assert caught.value.code == "unknown-name"
-    with pytest.raises(SifmarkError) as missing:
+    with refused(SifmarkError, "image-not-built"):
         export_study(plan(), "reframe", tmp_path / "new", site)
-    assert missing.value.code == "image-not-built" and not (tmp_path / "new").exists()
+    assert not (tmp_path / "new").exists()
 
 
 def test_every_format_is_offered() -> None:

@@ -4,6 +4,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from unit.refusals import refused
 
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
@@ -36,10 +37,9 @@ def runs(folder: Path, text: str, system: System = HERE) -> tuple[Run, ...]:
     return expand(load(folder, text), [system])
 
 
-def refused(folder: Path, text: str, variant: str = "") -> tuple[str, str]:
-    with pytest.raises(UsageError) as error:
+def refusal_of(folder: Path, text: str, variant: str = "") -> tuple[str, str]:
+    with refused(UsageError, "study-invalid") as error:
         load(folder, text, variant)
-    assert error.value.code == "study-invalid"
     cause = error.value.cause.removeprefix(f"{folder / 'mine.toml'}:")
     assert cause != error.value.cause, f"no file and line: {error.value.cause}"
     return cause, error.value.remedy
@@ -236,38 +236,37 @@ BAD = {
 
 @pytest.mark.parametrize("text, cause, remedy", BAD.values(), ids=BAD)
 def test_bad_files_are_refused_with_line_and_remedy(tmp_path: Path, text: str, cause: str, remedy: str) -> None:
-    shown = refused(tmp_path, text)
+    shown = refusal_of(tmp_path, text)
     assert cause in shown[0]
     assert remedy in shown[1]
 
 
 def test_unknown_variants_and_runs_of_variants_are_refused(tmp_path: Path) -> None:
-    cause, remedy = refused(tmp_path, VARIANT, "smal")
+    cause, remedy = refusal_of(tmp_path, VARIANT, "smal")
     assert "no variant 'smal'" in cause and "did you mean small" in remedy
-    cause, remedy = refused(tmp_path, VARIANT.replace("variant.small.run.a", "variant.small.run.c"), "small")
+    cause, remedy = refusal_of(tmp_path, VARIANT.replace("variant.small.run.a", "variant.small.run.c"), "small")
     assert "no run 'c'" in cause
 
 
 def test_errors_in_a_variant_name_its_line(tmp_path: Path) -> None:
-    cause, _ = refused(tmp_path, VARIANT.replace('precision = "fp32"', 'precision = "fp23"'), "small")
+    cause, _ = refusal_of(tmp_path, VARIANT.replace('precision = "fp32"', 'precision = "fp23"'), "small")
     line = (HEAD + VARIANT).splitlines().index('precision = "fp32"') + 1
     assert cause.startswith(f"{line}: run a: no precision 'fp23'")
 
 
 def test_too_many_systems_for_a_study(tmp_path: Path) -> None:
     study = load(tmp_path, f'repeats = 100\n[[run]]\nworkload = "lstm"\nseed = {list(range(1000))}')
-    with pytest.raises(UsageError, match="200,000 runs on 2 systems"):
+    with refused(UsageError, "study-invalid", "200,000 runs on 2 systems"):
         expand(study, [HERE, System("other", "cpu")])
 
 
 def test_unknown_studies_are_refused_with_suggestions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="no study 'quik'") as error:
+    with refused(UsageError, "unknown-name", "'quik'") as error:
         load_study("quik")
     assert "did you mean quick" in error.value.remedy
-    with pytest.raises(UsageError) as error:
+    with refused(UsageError, "file-missing"):
         load_study("./quick.toml")
-    assert error.value.code == "file-missing"
 
 
 def test_own_studies_are_found_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
