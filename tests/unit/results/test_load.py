@@ -377,7 +377,8 @@ def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
     assert "-3.2%" in warning_in_summary(drifted) and not list(warnings_of(documents.result()))
     unknown = documents.bare()["steadiness"] | {"steady": False}
-    assert warning_in_summary(documents.bare() | {"steadiness": unknown})
+    bare = documents.bare() | {"steadiness": unknown}
+    assert any(line.startswith("  warning ") for line in summary(bare))
 
 
 @pytest.mark.parametrize(
