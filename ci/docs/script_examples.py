@@ -1,4 +1,4 @@
-"""Job scripts of two arrays that do not depend on this host: golden texts."""
+"""The job script of an array that does not depend on this host: a golden text."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +10,6 @@ from sifmark.studies.slurm.script import script_of
 
 _RESULTS = Path("/scratch/results/turing")
 _WORK = Path("/home/user/my studies")
-# On one node, with what sifmark chooses where a site says nothing.
-_SIMPLE = JobArray(
-    name="20261127-091500-1-alpha-1x1-10min",
-    study="turing",
-    shape=JobShape("alpha", nodes=1, devices=1, seconds=600),
-    options=JobOptions(),
-    image=StartedImage(Path("/scratch/dist/cuda.sif"), "1234 1764234900", sifmark=("/opt/sifmark/bin/sifmark",)),
-    folder=_RESULTS / "jobs",
-    work=_WORK,
-    tasks=(ArrayTask("0123456789abcdef", _RESULTS / "alpha" / "0123456789abcdef.json", ("resnet50",)),),
-)
 # On two nodes, with every option of a site, by plain Apptainer.
 _WHOLE = JobArray(
     name="20261127-091500-2-beta-2x4-1440min",
@@ -58,6 +47,5 @@ _WHOLE = JobArray(
 
 
 def script_examples() -> Iterator[tuple[Path, str]]:
-    """Yield the golden file of each example with its text."""
-    for name, array in (("simple", _SIMPLE), ("whole", _WHOLE)):
-        yield paths.GOLDEN / "studies" / f"slurm-{name}.sh", script_of(array)
+    """Yield the golden file with its text."""
+    yield paths.GOLDEN / "studies" / "slurm-whole.sh", script_of(_WHOLE)

@@ -76,13 +76,23 @@ def base_of(server: RegistryDouble, digest: str) -> BaseImage:
 
 
 @contextmanager
-def serving(api: bool) -> Iterator[RegistryDouble]:
-    with RegistryDouble(api) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+def running(*servers: ThreadingHTTPServer) -> Iterator[None]:
+    """Let servers answer while the block runs."""
+    threads = [threading.Thread(target=each.serve_forever, args=(0.01,), daemon=True) for each in servers]
+    for thread in threads:
         thread.start()
+    try:
+        yield
+    finally:
+        for server, thread in zip(servers, threads, strict=True):
+            server.shutdown()
+            thread.join()
+
+
+@contextmanager
+def serving(api: bool) -> Iterator[RegistryDouble]:
+    with RegistryDouble(api) as server, running(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 class Answering(BaseHTTPRequestHandler):

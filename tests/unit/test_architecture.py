@@ -94,31 +94,6 @@ def test_the_parent_process_loads_no_framework() -> None:
     assert not {name for name in loaded if name.startswith(("entrypoints.worker", "entrypoints.workloads"))}
 
 
-@pytest.mark.parametrize(
-    ("line", "reported"),
-    [
-        (
-            "def late():\n    from sifmark.commands import run\n",
-            "sifmark.oci.manifest imports sifmark.commands.run: upward, from oci to commands",
-        ),
-        (
-            "from sifmark.results import load\n",
-            "sifmark.oci.manifest imports sifmark.results.load: sideways, from oci to results",
-        ),
-        (
-            "from sifmark.oci import images\n",
-            "cycle: sifmark.oci.client -> sifmark.oci.manifest -> sifmark.oci.images -> sifmark.oci.client",
-        ),
-    ],
-    ids=["upward", "sideways", "cycle"],
-)
-def test_an_import_that_breaks_the_host_s_layers_is_reported(tmp_path: Path, line: str, reported: str) -> None:
-    shutil.copytree(paths.PACKAGE, tmp_path / "sifmark", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "sifmark" / "oci" / "manifest.py").open("a") as stream:
-        stream.write(line)
-    assert reported in violations(tmp_path, "sifmark", SIFMARK)
-
-
 def test_what_breaks_the_layers_is_reported_by_name(tmp_path: Path) -> None:
     shutil.copytree(paths.ENTRYPOINTS, tmp_path / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
     for path, line in {

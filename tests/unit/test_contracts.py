@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from schema_pages import fields, page, pages, prose
 
+from entrypoints.contract.statuses import STATUSES
 from sifmark.core import paths
 from sifmark.core.schemas import check_document, validator
 from sifmark.recipes.golden import REFRESH
-
-sys.path.insert(0, str(paths.ROOT))  # what goes into images is no installed package
-
-from entrypoints.contract.statuses import STATUSES
 
 RESULT: Any = validator("result-1.1").schema
 STUDIES = (paths.CHECKOUT / "docs" / "results" / "published-studies.md").read_text()
@@ -33,7 +29,7 @@ def rows(text: str, width: int) -> list[list[str]]:
     return [cells for cells in lines if len(cells) == width]
 
 
-def test_the_pages_are_todays() -> None:
+def test_generated_pages_and_the_reviewed_job_script_are_todays() -> None:
     assert not stale_pages(), REFRESH
 
 

@@ -4,7 +4,8 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.metadata import packages_distributions
 from itertools import pairwise
 from pathlib import Path
@@ -14,6 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from unit.fakes import FakeEngine
 from unit.layering import imports
+from unit.refusals import refused
 from unit.test_architecture import files
 
 import sifmark
@@ -105,39 +107,39 @@ def test_whatever_is_declared_is_pinned_for_developers() -> None:
     assert declared - {OWN} <= pinned
 
 
-def test_a_build_without_its_packages_is_an_error_with_its_remedy(
-    site: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = FakeEngine(site)
-    monkeypatch.setitem(sys.modules, "spdx_tools", None)
-    with pytest.raises(SifmarkError, match="a build needs spdx-tools") as caught:
-        build_one("cpu", BuildOptions(), engine, site)
-    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[build]'")
-    assert not engine.builds
+def build(site: Settings) -> object:
+    return build_one("cpu", BuildOptions(), FakeEngine(site), site)
 
 
-@pytest.mark.parametrize(("kind", "package"), [("records", "crc32c"), ("speech", "numpy"), ("tokens", "tokenizers")])
-def test_a_missing_extra_is_an_error_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, package: str
+def prepare(form: str, site: Settings) -> None:
+    prepare_data(str(site.cache.parent), str(site.dist), form)
+
+
+def export(suffix: str, site: Settings) -> None:
+    export_results([str(site.cache.parent)], str(site.dist / f"runs.{suffix}"))
+
+
+@pytest.mark.parametrize(
+    ("extra", "package", "named", "act"),
+    [
+        ("build", "spdx_tools", "spdx-tools", build),
+        *(
+            ("data", package, f"--format {form} needs {package}", partial(prepare, form))
+            for form, package in (("records", "crc32c"), ("speech", "numpy"), ("tokens", "tokenizers"))
+        ),
+        *(("export", EXPORT_PACKAGE, suffix, partial(export, suffix)) for suffix in ("parquet", "duckdb")),
+        ("pandas", PANDAS, PANDAS, lambda _: sifmark.Results(()).to_frame()),
+    ],
+)
+def test_without_its_extra_an_action_is_an_error_that_names_package_and_remedy(
+    site: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    extra: str,
+    package: str,
+    named: str,
+    act: Callable[[Settings], object],
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
-    with pytest.raises(SifmarkError, match=f"--format {kind} needs {package}") as caught:
-        prepare_data(str(tmp_path), str(tmp_path / "t"), kind)
-    assert caught.value.remedy == "pip install 'sifmark[data]'"
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "duckdb"])
-def test_an_export_without_its_package_is_an_error_with_its_remedy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str
-) -> None:
-    monkeypatch.setitem(sys.modules, EXPORT_PACKAGE, None)
-    with pytest.raises(SifmarkError, match=f"an export as {suffix} needs {EXPORT_PACKAGE}") as caught:
-        export_results([str(tmp_path)], str(tmp_path / f"runs.{suffix}"))
-    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[export]'")
-
-
-def test_a_data_frame_without_pandas_is_an_error_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, PANDAS, None)
-    with pytest.raises(SifmarkError) as caught:
-        sifmark.Results(()).to_frame()
-    assert (caught.value.code, caught.value.remedy) == ("package-missing", "pip install 'sifmark[pandas]'")
+    with refused(SifmarkError, "package-missing", named) as caught:
+        act(site)
+    assert caught.value.remedy == f"pip install 'sifmark[{extra}]'"

@@ -95,11 +95,6 @@ def test_changed_code_is_measured_again_and_changed_words_are_not(root, made, te
     assert len(series(root).run([made("one")])) == again
 
 
-def test_code_is_what_is_left_without_words() -> None:
-    source = '"""Doc."""\nimport a  # b\n\n\nclass C:\n    """D.\n\n    E.\n    """\n\n    text = "# no comment"\n'
-    assert device.code(source) == 'import a\nclass C:\n    text = "# no comment"'
-
-
 def test_one_that_fails_keeps_what_it_found_and_the_next_goes_on(root, made, capsys):
     planned = [made("failing", TOLD + "raise SystemExit('no room')"), made("one")]
     states = [result["state"] for result in series(root).run(planned)]

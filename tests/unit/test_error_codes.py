@@ -6,7 +6,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from generate import stale_pages
 from unit.test_architecture import files
 
 import sifmark.engines
@@ -95,7 +94,3 @@ def test_errors_are_recognised_by_their_classes() -> None:
     ]
     code = "\n".join(lines)
     assert list(made(ast.parse(code))) == [(1, "z"), (2, None), (3, None)]
-
-
-def test_the_page_is_current() -> None:
-    assert "error-codes.md" not in stale_pages(), "ci/generate writes it"

@@ -9,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
@@ -18,7 +17,7 @@ from typing import ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from unit.registry_double import Answering
+from unit.registry_double import Answering, running
 
 from sifmark.core import paths
 from sifmark.core.environment import platform_name
@@ -120,13 +119,9 @@ class _Blob(_Handler):
 
 @pytest.fixture
 def nvcr(no_logins: Path) -> Iterator[Nvcr]:
-    with Nvcr() as server, server.storage:
-        for each in (server, server.storage):
-            threading.Thread(target=each.serve_forever, args=(0.01,), daemon=True).start()
+    with Nvcr() as server, server.storage, running(server, server.storage):
         yield server
         server.storage.hangs = False
-        for each in (server, server.storage):
-            each.shutdown()
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import gzip
 import hashlib
 import json
 import os
-import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 from unit import registry_double
+from unit.refusals import refused
 
 from sifmark.commands.recipes import pin
 from sifmark.core import paths
@@ -98,12 +98,8 @@ class Answering(BaseHTTPRequestHandler):
 
 
 def serving() -> Iterator[Served]:
-    with Served() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
-        thread.start()
+    with Served() as server, registry_double.running(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 served = pytest.fixture(serving)
@@ -121,7 +117,7 @@ def test_a_single_manifest_is_of_the_platform_that_its_configuration_names(serve
     digest = served.put("x/manifests/1.0", {"schemaVersion": 2, "config": {"digest": blob}})
     assert resolve(f"{served.host}/x", "1.0").platforms == {"aarch64": digest}
     served.answers[f"x/blobs/{blob}"] = (200, b'{"os": "linux", "architecture": "amd64"}', {})
-    with pytest.raises(RegistryError, match="was asked for, sha256:"):
+    with refused(RegistryError, "digest-mismatch"):
         resolve(f"{served.host}/x", "1.0")
 
 
@@ -140,20 +136,8 @@ def test_the_token_that_is_for_everybody_is_taken(served: Served) -> None:
     assert resolve(f"{served.host}/x", "1.0").platforms["x86_64"] == AMD
     assert served.asked == [("GET", "", None)]
     served.put("/token", {"details": "who are you?"})
-    with pytest.raises(RegistryError, match="gives no token"):
+    with refused(RegistryError, "registry-refused", "/token"):
         resolve(f"{served.host}/x", "1.0")
-
-
-def test_a_token_that_is_over_goes_nowhere_else(served: Served) -> None:
-    served.put("x/manifests/1.0", INDEX)
-    served.put("/token", {"token": "first"})
-    served.token = "first"
-    registry = Registry(served.host)
-    registry.document("x/manifests/1.0")
-    served.put("/token", {"token": "second"})
-    served.token = "second"
-    registry.document("x/manifests/1.0")
-    assert served.asked == [("GET", "", None)] * 2
 
 
 @pytest.mark.parametrize(
@@ -291,7 +275,7 @@ def test_who_gives_tokens_may_be_busy(served: Served, no_logins: Path, status: i
     served.put("x/manifests/1.0", INDEX)
     served.token = "open sesame"
     served.put("/token", b"<html>", status)
-    with pytest.raises(RegistryError, match=f"/token: answers with {status}"):
+    with refused(RegistryError, "registry-refused", "/token", status):
         Registry(served.host).document("x/manifests/1.0")
 
 
@@ -367,7 +351,7 @@ NVIDIA, INTEL = "nvidia/pytorch/manifests/26.09-py3", "intel/intel-extension-for
 def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     served.put(NVIDIA, INDEX)
     served.put(INTEL, INDEX)
-    with pytest.raises(SifmarkError, match="pins differ from the registries: cuda"):
+    with refused(SifmarkError, "pins-differ", "cuda"):
         pins(served, False, "cuda", "xpu_ipex")
     assert "resolvable xpu_ipex on x86_64" in capsys.readouterr().out
     before, pinned = (clone / "xpu_ipex.toml").read_text(), digests(clone)["x86_64"]
@@ -388,7 +372,7 @@ def test_pins_are_updated_with_comments_kept(served: Served, clone: Path, capsys
 def test_nothing_is_written_where_one_cannot_be_resolved(served: Served, clone: Path) -> None:
     served.put(NVIDIA, INDEX)
     before = {path.name: path.read_text() for path in clone.iterdir()}
-    with pytest.raises(SifmarkError, match="nothing was written: no digest for xpu_ipex"):
+    with refused(SifmarkError, "base-unresolved", "xpu_ipex"):
         pins(served, True, "cuda", "xpu_ipex")
     assert {path.name: path.read_text() for path in clone.iterdir()} == before
 
@@ -423,38 +407,32 @@ class Dripping(BaseHTTPRequestHandler):
 
 def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(client, "FOR_SECONDS", 0.3)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Dripping)
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
-    try:
-        with pytest.raises(RegistryError, match="broke 2 times, .* less than 16384 bytes a second came"):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server, registry_double.running(server):
+        registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
+        with refused(RegistryError, "registry-unreachable", " 2 times", "16384 bytes"):
             registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
         monkeypatch.setattr(transport, "LONGEST", 0.3)
-        with pytest.raises(RegistryError, match="bytes of a document came in 0 s, and no end"):
+        with refused(RegistryError, "registry-unreachable"):
             registry.content("x/manifests/y")
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.mark.parametrize("status", [200, 500])
 def test_a_document_without_end_is_given_up(served: Served, status: int) -> None:
     served.put("x/manifests/1.0", b"x" * (MAX_DOCUMENT_SIZE + 1), status)
-    with pytest.raises(RegistryError, match="more than 4.* came for a document"):
+    with refused(RegistryError, "registry-unreachable", "4 MiB"):
         resolve(f"{served.host}/x", "1.0")
 
 
 def test_a_blob_of_another_digest_is_refused(served: Served, tmp_path: Path) -> None:
     served.put("x/blobs/y", b"other bytes")
-    with pytest.raises(RegistryError) as caught:
+    with refused(RegistryError, "digest-mismatch"):
         Registry(served.host).download("x/blobs/y", AMD, 11, tmp_path / "blob")
-    assert caught.value.code == "digest-mismatch"
 
 
 def test_a_blob_of_more_bytes_than_announced_stops_at_the_first(served: Served, tmp_path: Path) -> None:
     digest = served.put("x/blobs/y", b"x" * 3_000_000)
     registry = client.Registry(served.host)
-    with pytest.raises(RegistryError, match="more came than the 1000000 bytes announced"):
+    with refused(RegistryError, "digest-mismatch", "1000000 bytes"):
         registry.download("x/blobs/y", digest, 1_000_000, tmp_path / "blob")
     assert (tmp_path / "blob").stat().st_size <= 1_000_000
     registry.download("x/blobs/y", digest, 3_000_000, tmp_path / "blob")
@@ -469,7 +447,7 @@ def test_nobody_makes_us_wait_for_hours(served: Served, monkeypatch: pytest.Monk
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     served.put("x/manifests/1.0", {}, 429, Retry_After="86400")
-    with pytest.raises(RegistryError, match="it is asked too often"):
+    with refused(RegistryError, "registry-refused", "429"):
         client.Registry(served.host, attempts=3).content("x/manifests/1.0")
     assert slept == [transport.LONGEST_PAUSE] * 2
 
@@ -479,7 +457,7 @@ def test_a_pause_that_does_not_read_is_our_own(served: Served, monkeypatch: pyte
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     served.put("x/manifests/1.0", {}, 503, Retry_After=header)
-    with pytest.raises(RegistryError, match="answers with 503"):
+    with refused(RegistryError, "registry-refused", "503"):
         client.Registry(served.host, attempts=3).content("x/manifests/1.0")
     assert slept == [0.5, 1.0]
 
@@ -490,7 +468,7 @@ def test_a_connection_that_is_refused_is_tried_as_often_as_agreed(monkeypatch: p
     for call in ("content", "upload", "put_manifest"):
         registry = client.Registry("127.0.0.1:1", attempts=3)
         words = {"content": ("x",), "upload": ("x", AMD, b""), "put_manifest": ("x", "1", b"", "y")}[call]
-        with pytest.raises(RegistryError, match="127.0.0.1:1: ") as raised:
+        with refused(RegistryError, "registry-unreachable", "127.0.0.1:1: ") as raised:
             getattr(registry, call)(*words)
         assert type(raised.value) is RegistryError
         assert slept == [0.5, 1.0], call
@@ -500,13 +478,13 @@ def test_a_connection_that_is_refused_is_tried_as_often_as_agreed(monkeypatch: p
 def test_a_token_server_that_does_not_answer_is_named(served: Served, no_logins: Path) -> None:
     challenge = {"WWW-Authenticate": 'Bearer realm="http://127.0.0.1:1/token"'}
     served.answers["x/manifests/1.0"] = (401, b"{}", challenge)
-    with pytest.raises(RegistryError, match="no token from http://127.0.0.1:1/token: .*refused"):
+    with refused(RegistryError, "registry-unreachable", "http://127.0.0.1:1/token"):
         Registry(served.host).document("x/manifests/1.0")
 
 
 def test_an_upload_goes_to_no_other_host(served: Served) -> None:
     served.put("x/blobs/uploads/", {}, 202, Location="https://elsewhere.example/upload")
-    with pytest.raises(RegistryError, match="wants the upload to go to elsewhere.example"):
+    with refused(RegistryError, "registry-answer-invalid", "elsewhere.example"):
         Registry(served.host).upload("x", AMD, b"{}")
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from unit.refusals import refused
 
 from sifmark.core import paths
 from sifmark.core.environment import tool_environment
@@ -29,9 +30,8 @@ def test_defaults(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_options_of_a_command_line_are_checked(here: Path) -> None:
     assert with_options(load_settings(), bases="stand-in", compression=None).bases == "stand-in"
-    with pytest.raises(UsageError, match="the command line: bases") as caught:
+    with refused(UsageError, "invalid-option", "bases"):
         with_options(load_settings(), bases="standin")
-    assert caught.value.code == "invalid-option"
 
 
 def test_a_shell_s_wishes_for_containers_do_not_reach_ours(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,9 +69,9 @@ def test_paths_of_a_file_start_at_its_folder(here: Path, monkeypatch: pytest.Mon
 
 def test_an_unknown_setting_brings_its_line_and_the_nearest(here: Path) -> None:
     (here / "sifmark.toml").write_text("# ours\nbase = 3\n")
-    with pytest.raises(UsageError, match=r"sifmark.toml:2: ") as caught:
+    with refused(UsageError, "settings-invalid", "sifmark.toml:2: ") as caught:
         load_settings()
-    assert caught.value.code == "settings-invalid" and "bases" in caught.value.remedy
+    assert "bases" in caught.value.remedy
 
 
 def test_keys_of_a_file_lie_beside_it(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_keys_of_a_file_lie_beside_it(here: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SIFMARK_SETTINGS", "etc/sifmark.toml")
     assert load_settings().keys == (str(here / "etc" / "site.pub"), "/other/site.pub", "A" * 40)
     (here / "etc" / "sifmark.toml").write_text('keys = ["~nobody_of_this_name/site.pub"]\n')
-    with pytest.raises(UsageError, match="keys: ~nobody_of_this_name"):
+    with refused(UsageError, "settings-invalid", "keys: ~nobody_of_this_name"):
         load_settings()
 
 
@@ -94,42 +94,28 @@ def test_variables_that_are_no_text(here: Path, monkeypatch: pytest.MonkeyPatch)
     assert site.private_registries == ("a.example:5000", "b.example")
     assert site.cache_limit == 0.5
     monkeypatch.setenv("SIFMARK_CACHE_LIMIT", "much")
-    with pytest.raises(UsageError, match="cache_limit: 'much' is not of type 'number'"):
+    with refused(UsageError, "settings-invalid", "cache_limit: 'much'"):
         load_settings()
 
 
 @pytest.mark.parametrize("text", ["cache_limit = nan", "cache_limit = inf", "time_limit = inf"])
 def test_a_number_that_is_none_is_no_setting(here: Path, text: str) -> None:
     (here / "sifmark.toml").write_text(f"{text}\n")
-    with pytest.raises(UsageError, match=f"{text.split()[0]}: that is no finite number"):
+    with refused(UsageError, "settings-invalid", text.split()[0]):
         load_settings()
 
 
 @pytest.mark.parametrize("text", ['bases = "mine"', "colour = 1", "time_limit = 0", 'mirrors = "x"', "= 1"])
 def test_bad_settings_name_the_file(here: Path, text: str) -> None:
     (here / "sifmark.toml").write_text(text)
-    with pytest.raises(UsageError, match="sifmark.toml") as caught:
+    with refused(UsageError, "settings-invalid", "sifmark.toml"):
         load_settings()
-    assert caught.value.code == "settings-invalid"
-
-
-@pytest.mark.parametrize(
-    ("text", "field"),
-    [
-        ('registry = "user:hunter2@registry.example/x y"', "registry"),
-        ('[mirrors]\n"docker.io" = "https://user:hunter2@mirror.example/"', "mirrors"),
-    ],
-)
-def test_an_error_shows_no_password(here: Path, text: str, field: str) -> None:
-    (here / "sifmark.toml").write_text(text)
-    with pytest.raises(UsageError) as caught:
-        load_settings()
-    assert field in caught.value.cause and "hunter2" not in str(caught.value) and "user" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "login",
     [
+        "user:hunter2",
         "user:p@ss/hunter2",
         "user:p'ss/w@rd hunter2",
         "user:'p\"ss\\hunter2",
@@ -174,7 +160,7 @@ def test_a_digest_is_no_login() -> None:
 
 def test_a_bad_variable_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SIFMARK_BASES", "mine")
-    with pytest.raises(UsageError, match="SIFMARK_"):
+    with refused(UsageError, "settings-invalid", "SIFMARK_"):
         load_settings()
 
 

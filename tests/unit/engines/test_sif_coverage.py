@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from unit.engines.test_sif import written
 from unit.keys import make_key
+from unit.refusals import refused
 
 from sifmark.core.keys import key_id
 from sifmark.core.settings import Settings
@@ -66,9 +67,9 @@ def test_what_is_in_no_object_is_refused_at_once(tmp_path: Path, name: str) -> N
     require_covered(read_sif(path))
     change(path)
     started = time.monotonic()
-    with pytest.raises(CheckFailed) as error:
+    with refused(CheckFailed, "image-altered") as error:
         require_covered(read_sif(path))
-    assert error.value.code == "image-altered" and said in error.value.cause and "image.sign" in error.value.remedy
+    assert said in error.value.cause and "image.sign" in error.value.remedy
     assert time.monotonic() - started < 1  # although some are 3 GiB long
 
 
@@ -83,9 +84,8 @@ def test_an_inspection_asks_before_it_names_a_signer(site: Settings, tmp_path: P
     put(path, GAP, b"x")
     image = open_engine(site, "apptainer").inspect(str(path))
     for ask in (image.require_covered, lambda: image.signer(("site.pub",))):
-        with pytest.raises(CheckFailed) as error:
+        with refused(CheckFailed, "image-altered"):
             ask()
-        assert error.value.code == "image-altered"
 
 
 @pytest.fixture
@@ -102,9 +102,8 @@ def test_apptainer_accepts_what_we_refuse(signed_elsewhere: tuple[Path, Settings
     path, trusting = signed_elsewhere
     CHANGES[name][0](path)
     assert signer(path, trusting.keys).startswith("key.pub ")
-    with pytest.raises(CheckFailed) as error:
+    with refused(CheckFailed, "image-altered"):
         open_engine(trusting, "apptainer").inspect(str(path)).signer(trusting.keys)
-    assert error.value.code == "image-altered"
 
 
 @pytest.mark.parametrize("kinds", [("rsa", "ed25519"), ("ed25519", "rsa")])

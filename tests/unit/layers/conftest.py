@@ -1,6 +1,5 @@
 """A recipe with one wheel, and where it is fetched from."""
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -8,6 +7,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from unit.registry_double import running
 from unit.wheel_files import TARGET, make_wheel
 
 from sifmark.core import paths
@@ -53,11 +53,11 @@ def index(tmp_path: Path) -> Iterator[str]:
     packages.mkdir(parents=True)
     wheel = make_wheel(packages)
     (packages / "index.html").write_text(f'<a href="{wheel.name}#{sha256_file(wheel).replace(":", "=")}">tiny</a>')
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "served"))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://user:hunter2@127.0.0.1:{server.server_port}/simple"
-    server.shutdown()
-    server.server_close()
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "served")) as server,
+        running(server),
+    ):
+        yield f"http://user:hunter2@127.0.0.1:{server.server_port}/simple"
 
 
 class Quiet(SimpleHTTPRequestHandler):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from unit.refusals import refused
 from unit.registry_double import REPOSITORY, RegistryDouble, base_of, put_document, put_image, serving
 
 from sifmark.core.environment import platform_name
@@ -73,7 +74,7 @@ def test_an_index_that_names_another_image_is_refused(server: RegistryDouble, tm
     index = json.loads((layout / "index.json").read_text())
     index["manifests"][0]["digest"] = other
     (layout / "index.json").write_text(json.dumps(index))
-    with pytest.raises(SifmarkError, match=r"names sha256:.*, which is not the base|holds no image that reads"):
+    with refused(SifmarkError, "file-damaged"):
         require_intact(layout, f"sha256:{layout.name}")
 
 
@@ -103,7 +104,7 @@ def test_a_blob_that_is_damaged_is_refused(server: RegistryDouble, tmp_path: Pat
 def test_a_registry_that_sends_another_manifest_is_refused(server: RegistryDouble, tmp_path: Path) -> None:
     digest = image(server, b"a layer")
     server.manifests[REPOSITORY, digest] = server.manifests[REPOSITORY, image(server, b"another layer")]
-    with pytest.raises(RegistryError, match="the answer has digest"):
+    with refused(RegistryError, "digest-mismatch"):
         fetched(server, digest, tmp_path)
     assert offline_base(base_of(server, digest), tmp_path / "sources") is None
 
@@ -131,7 +132,7 @@ def test_what_was_damaged_in_the_cache_is_refused_and_fetched_again(server: Regi
         raise ZeroDivisionError
     for blob in (layout / "blobs" / "sha256").iterdir():
         blob.write_bytes(b"?")
-    with pytest.raises(SifmarkError, match="missing or damaged") as error, base_layout(base, site):
+    with refused(SifmarkError, "file-damaged") as error, base_layout(base, site):
         pass
     assert "build again" in error.value.remedy
     with base_layout(base, site) as layout:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from unit.layers.conftest import Site
+from unit.refusals import refused
 from unit.wheel_files import SITE, make_wheel
 
 from sifmark.core.errors import SifmarkError
@@ -78,6 +79,5 @@ def test_a_lock_needs_no_index_where_pip_has_wheels_on_disk(site: Site, pip_conf
 
 @pytest.mark.parametrize(("python", "platform"), [(None, "riscv"), ("three", None)])
 def test_a_lock_for_nowhere_is_refused(python: str | None, platform: str | None) -> None:
-    with pytest.raises(SifmarkError, match=f"no .* '{python or platform}'") as caught:
+    with refused(SifmarkError, "invalid-option", f"'{python or platform}'"):
         lock_wheels(load_recipe("cpu"), SITE, python, platform)
-    assert caught.value.code == "invalid-option"

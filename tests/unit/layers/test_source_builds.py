@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from unit.layers.conftest import Site
+from unit.refusals import refused
 from unit.wheel_files import STEP, TARGET, make_wheel
 
 from sifmark.core import paths
@@ -74,9 +75,9 @@ def test_a_lock_s_wheel_is_made_of_its_source_with_its_tools_alone(
 
 def test_other_bytes_are_refused_and_named(site: Site, built: BuiltWheel, tmp_path: Path) -> None:
     other = replace(built, environment={"WORD": "another"})
-    with pytest.raises(SifmarkError, match=f"was made with hash sha256:.*says {MADE}") as caught:
+    with refused(SifmarkError, "digest-mismatch", MADE):
         build_wheel(other, site.recipe, tmp_path, site.settings, STEP, site.log)
-    assert caught.value.code == "digest-mismatch" and not list(tmp_path.glob("*.whl"))
+    assert not list(tmp_path.glob("*.whl"))
 
 
 @pytest.mark.parametrize("changed", ["source", "tools"])
@@ -102,7 +103,7 @@ def test_a_lock_has_it_beside_what_it_needs(site: Site, built: BuiltWheel) -> No
 
 def test_a_description_is_read_by_its_name(tmp_path: Path) -> None:
     assert load_built_wheel("deepspeed").requirement.startswith("deepspeed==")
-    with pytest.raises(UsageError, match="describes deepspeed"):
+    with refused(UsageError, "document-invalid", "deepspeed"):
         text = (paths.BUILT / "deepspeed.toml").read_text()
         (tmp_path / "other.toml").write_text(text)
         read_built_wheel(tmp_path / "other.toml")

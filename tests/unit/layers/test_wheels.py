@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from unit.layers.conftest import Site
+from unit.refusals import refused
 from unit.wheel_files import STEP, TARGET, make_wheel
 
 from sifmark.core.errors import SifmarkError
@@ -54,9 +55,8 @@ def test_another_hash_stops_the_build_and_keeps_nothing(site: Site) -> None:
 def test_a_damaged_cache_entry_is_found_and_removed(site: Site) -> None:
     (cached,) = site.fetch()
     cached.write_bytes(b"damaged")
-    with pytest.raises(SifmarkError) as caught:
+    with refused(SifmarkError, "digest-mismatch"):
         site.fetch()
-    assert caught.value.code == "digest-mismatch"
     assert site.fetch() == (cached,)
 
 
@@ -71,6 +71,6 @@ def test_wheels_come_from_the_sources_folder_if_they_are_there_and_whole(site: S
     assert site.fetch() == (cached,)
     cached.unlink()
     (sources / cached.name).write_bytes(b"damaged")
-    with pytest.raises(SifmarkError) as caught:
+    with refused(SifmarkError, "digest-mismatch") as caught:
         site.fetch()
-    assert caught.value.code == "digest-mismatch" and str(sources) in caught.value.cause
+    assert str(sources) in caught.value.cause

@@ -4,12 +4,13 @@ import re
 from pathlib import Path
 
 import pytest
+from unit.refusals import refused
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import Apptainer
-from sifmark.recipes.hardware import Access
+from sifmark.recipes.hardware import Access, flags_of
 from sifmark.recipes.recipe import load_recipe, pinned_digest, read_recipe, recipe_names
 
 # The digest of the second platform, aarch64, as one that nobody has seen.
@@ -20,7 +21,7 @@ CPU = re.sub(
 LINE_ENDS = ("\\u0085", "\\u2028", "\\u2029", "\\u007f", "\\u009b")
 
 
-def refused(tmp_path: Path, text: str) -> UsageError:
+def refusal_of(tmp_path: Path, text: str) -> UsageError:
     path = tmp_path / "broken.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
@@ -66,7 +67,7 @@ def test_every_recipe_reads(name: str) -> None:
 )
 def test_a_wrong_value_names_its_key(tmp_path: Path, old: str, new: str, field: str) -> None:
     assert old in CPU
-    assert f" {field}" in refused(tmp_path, CPU.replace(old, new, 1)).cause
+    assert f" {field}" in refusal_of(tmp_path, CPU.replace(old, new, 1)).cause
 
 
 def test_a_recipe_may_state_device_and_access_itself(tmp_path: Path) -> None:
@@ -79,40 +80,41 @@ def test_a_recipe_may_state_device_and_access_itself(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_is_named_with_the_known_ones(tmp_path: Path) -> None:
-    error = refused(tmp_path, 'colour = "blue"\n' + CPU)
+    error = refusal_of(tmp_path, 'colour = "blue"\n' + CPU)
     assert "colour" in error.cause
     assert "framework" in error.remedy
 
 
 def test_what_is_not_toml(tmp_path: Path) -> None:
-    assert "at line 2" in refused(tmp_path, 'title = "a"\n= 3\n').cause
+    assert "at line 2" in refusal_of(tmp_path, 'title = "a"\n= 3\n').cause
 
 
 def test_unknown_recipe_lists_the_nearest() -> None:
-    with pytest.raises(UsageError, match="no recipe 'cpux'") as caught:
+    with refused(UsageError, "unknown-name", "'cpux'") as caught:
         load_recipe("cpux")
-    assert caught.value.code == "unknown-name"
     assert "did you mean cpu or " in caught.value.remedy
 
 
 def test_a_platform_without_base_is_refused() -> None:
-    with pytest.raises(SifmarkError, match="no base for riscv64") as caught:
+    with refused(SifmarkError, "platform-unsupported", "riscv64"):
         pinned_digest(load_recipe("cpu"), "riscv64")
-    assert caught.value.code == "platform-unsupported"
 
 
 @pytest.mark.parametrize(
-    ("devices", "flags", "harmless"),
+    ("access", "harmless"),
     [
-        (("/dev/nvidia0", "/dev/ipu*"), ("--nv",), True),
-        (("/dev/../etc",), (), False),
-        (("/etc/shadow",), (), False),
-        (("/dev/nvidia0 --bind /:/host",), (), False),
-        (("/dev/kfd",), ("--rocm", "--bind=/"), False),
+        (Access(("/dev/nvidia0", "/dev/ipu*"), ("--nv",)), True),
+        (Access(("/dev/../etc",)), False),
+        (Access(("/etc/shadow",)), False),
+        (Access(("/dev/nvidia0 --bind /:/host",)), False),
+        (Access(("/dev/kfd",), ("--rocm", "--bind=/")), False),
+        (Access(("/dev/kfd",), docker=tuple(flags_of("docker"))), True),
+        (Access(("/dev/kfd",), docker=("--privileged",)), False),
+        (Access(("/dev/kfd",), docker=("--volume=/:/host",)), False),
     ],
 )
-def test_what_labels_may_ask_for(devices: tuple[str, ...], flags: tuple[str, ...], harmless: bool) -> None:
-    assert Access(devices, flags).is_allowed() is harmless
+def test_what_labels_may_ask_for(access: Access, harmless: bool) -> None:
+    assert access.is_allowed() is harmless
 
 
 def test_what_reaches_a_device(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import replace
 
 import pytest
+from unit.refusals import refused
 
 from sifmark.core.errors import UsageError
 from sifmark.recipes.golden import REFRESH, differences
@@ -45,7 +46,7 @@ def test_docker_quoting_escapes_what_docker_expands() -> None:
 
 @pytest.mark.parametrize("value", ["a\n%post\n  rm -rf /", "a\rb", "\x1b[0m", "a\u2028%post", "a\x85%post"])
 def test_a_label_of_several_lines_is_no_section_of_its_own(value: str) -> None:
-    with pytest.raises(UsageError, match="label x is not one line of text"):
+    with refused(UsageError, "document-invalid", "label x "):
         definition(load_recipe("cpu"), "host/x@sha256:0", {"x": value}, "/c")
 
 

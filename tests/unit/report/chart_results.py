@@ -1,6 +1,6 @@
 """Results for charts, made from valid ones: with other systems, other metrics, and published figures beside them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,24 @@ def study(folder: Path) -> ReportResults:
 def charts_of(results: ReportResults) -> list[Chart]:
     """The charts of all results, then those of each section."""
     return [*overall_charts(results), *(chart for section in results.sections for chart in section_charts(section))]
+
+
+def chart_of(chart: Chart | None) -> Chart:
+    """The chart, which there has to be."""
+    assert chart is not None
+    return chart
+
+
+def layers(spec: Any) -> Iterator[Any]:
+    """The layers of all panels of a specification."""
+    for panel in spec.get("vconcat", spec.get("concat", [spec])):
+        yield from panel["layer"]
+
+
+def rows(chart: Chart, kind: str, **wanted: Any) -> list[dict[str, Any]]:
+    """The rows of all layers with a kind of mark that has these properties."""
+    chosen = [each for each in layers(chart.spec) if {"type": kind, **wanted}.items() <= each["mark"].items()]
+    return [row for each in chosen for row in each["data"]["values"]]
 
 
 def section_of(results: ReportResults, task: str, title: str = "Network of pictures") -> Section:

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +86,14 @@ def real_documents() -> Iterator[dict[str, Any]]:
         yield json.loads((REAL / f"{name}.json").read_text())
 
 
-def study(folder: Path, real: bool = False) -> Path:
-    """Write the results of a study into a folder, a file each, and return the folder; with `real` also those."""
+def write(folder: Path, some: Iterable[dict[str, Any]]) -> Path:
+    """Write results into a folder, a file each, and return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, document in enumerate([*documents_of_study(), *(real_documents() if real else ())]):
+    for number, document in enumerate(some):
         (folder / f"{number:03}.json").write_text(json.dumps(document))
     return folder
+
+
+def study(folder: Path, real: bool = False) -> Path:
+    """Write the results of a study into a folder; with `real` also those."""
+    return write(folder, [*documents_of_study(), *(real_documents() if real else ())])

@@ -9,7 +9,6 @@ from unit.report import samples
 from unit.report.test_anonymous import CANARY, planted
 
 from sifmark.report.anonymous import anonymiser_of
-from sifmark.report.files.files import report_files
 from sifmark.report.load import load_report_results
 from sifmark.report.report import Report, make_report
 from sifmark.report.write import write_report
@@ -89,7 +88,3 @@ def test_the_baseline_is_named_by_its_name(results: Path) -> None:
     for by in ("site", ""):
         report = load_report_results([str(results)], by, f"{CANARY}-beta", anonymiser=anonymiser)
         assert report.baseline == label == report.systems[0]
-
-
-def test_the_same_results_give_the_same_files(results: Path) -> None:
-    assert report_files(anonymous(results)) == report_files(anonymous(results))

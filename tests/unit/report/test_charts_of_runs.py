@@ -1,11 +1,11 @@
 """Charts of what happens in runs, and of micro-benchmarks, as data: numbers are those of compare and of results."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from unit.report.chart_results import of_systems, printed, section_of, study
+from unit.report.chart_results import chart_of, layers, of_systems, printed, rows, section_of, study
 from unit.report.run_results import (
     BATCH,
     PARTS,
@@ -21,9 +21,8 @@ from unit.report.run_results import (
 from sifmark.report.charts.bandwidth import bandwidth
 from sifmark.report.charts.bars import MOST_BARS
 from sifmark.report.charts.by_batch import memory
-from sifmark.report.charts.chart import RESERVATION, Chart
+from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.energy import power_over_time
-from sifmark.report.charts.glyphs import named_level
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.step_times import step_times
 from sifmark.report.charts.times import latency_parts, phases, time_to_target
@@ -43,26 +42,6 @@ def training(results: ReportResults) -> Section:
 
 def inference(results: ReportResults) -> Section:
     return section_of(results, "inference")
-
-
-def chart_of(chart: Chart | None) -> Chart:
-    assert chart is not None
-    return chart
-
-
-def layers(spec: Any) -> Iterator[Any]:
-    for panel in spec.get("vconcat", spec.get("concat", [spec])):
-        yield from panel["layer"]
-
-
-def rows(chart: Chart, kind: str, **wanted: Any) -> list[dict[str, Any]]:
-    """The rows of all layers with a kind of mark that has these properties."""
-    chosen = [
-        each["data"]["values"]
-        for each in layers(chart.spec)
-        if {"type": kind, **wanted}.items() <= each["mark"].items()
-    ]
-    return [row for values in chosen for row in values]
 
 
 def segments(chart: Chart, bar: str) -> dict[str, tuple[float, float]]:
@@ -299,22 +278,6 @@ def test_no_chart_of_a_section_that_has_nothing_for_it(
     assert draw(inference(empty) if draw is latency_parts else training(empty)) is None
 
 
-def test_no_bandwidth_without_microbenchmarks(results: ReportResults) -> None:
-    assert bandwidth(results) is None
-
-
-def test_charts_say_what_keeps_results_from_publication(results: ReportResults) -> None:
-    stood_in = with_documents(
-        with_steps(with_microbenchmarks(results), 12),
-        lambda each: {"provenance": {**each.document["provenance"], "stand_in": True}},
-    )
-    section = training(stood_in)
-    charts = [phases(section), power_over_time(section), step_times(section)]
-    charts += [bandwidth(stood_in)]
-    for chart in map(chart_of, charts):
-        assert RESERVATION in chart.caption and "test base" in chart.reservation
-
-
 def test_every_chart_of_runs_becomes_a_picture_without_long_text_in_its_data(results: ReportResults) -> None:
     filled = with_microbenchmarks(with_steps(with_memory(with_parts(with_epochs(with_targets(results)))), 12))
     charts = [draw(training(filled)) for draw in (phases, memory, time_to_target, power_over_time, step_times)]
@@ -323,16 +286,6 @@ def test_every_chart_of_runs_becomes_a_picture_without_long_text_in_its_data(res
         svg = page_svg(chart)
         assert "<script" not in svg and "NaN" not in svg and "undefined" not in svg
         assert len(svg) < 150_000
-
-
-def test_a_named_level_is_a_line_with_its_name_beside_it() -> None:
-    rule, text = named_level(3.0, "idle 3 W")
-    assert rule["data"]["values"] == text["data"]["values"] == [{"y": 3.0, "name": "idle 3 W"}]
-
-
-def test_runs_that_were_not_asked_for_requests_or_a_target_are_no_missing_bars(results: ReportResults) -> None:
-    """Their metrics have a reason, but nothing failed."""
-    assert time_to_target(training(results)) is None and latency_parts(training(results)) is None
 
 
 def test_published_figures_are_hollow_diamonds_below_the_bars_with_their_source(results: ReportResults) -> None:

@@ -1,27 +1,39 @@
 """Charts of a section as data: lines, values and words equal the points, and the table has them all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.report import samples
-from unit.report.chart_results import charts_of, of_systems, printed, section_of, study, with_fields, with_metric
+from unit.report.chart_results import (
+    chart_of,
+    charts_of,
+    layers,
+    of_systems,
+    printed,
+    rows,
+    section_of,
+    study,
+    with_fields,
+    with_metric,
+)
+from unit.report.run_results import BATCH, batch, with_microbenchmarks, with_steps
 
+from sifmark.report.charts.bandwidth import bandwidth
 from sifmark.report.charts.by_batch import throughput_by_batch
-from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.chart import RESERVATION, Chart
 from sifmark.report.charts.energy import energy_per_epoch
 from sifmark.report.charts.glyphs import Datum
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.scaling import scaling
 from sifmark.report.charts.series import MOST_LINES
+from sifmark.report.charts.times import latency_parts, time_to_target
 from sifmark.report.charts.trades import energy_by_throughput, latency_by_throughput, pareto_front
 from sifmark.report.charts.words import mean_text
 from sifmark.report.load import load_report_results
 from sifmark.report.results import ReportResult, ReportResults, Section
-
-BATCH = "configuration.batch_size"
 
 
 @pytest.fixture(scope="module")
@@ -34,32 +46,12 @@ def training(results: ReportResults) -> Section:
     return section_of(results, "training")
 
 
-def chart_of(chart: Chart | None) -> Chart:
-    assert chart is not None
-    return chart
-
-
-def layers(spec: Any) -> Iterator[Any]:
-    for panel in spec.get("vconcat", [spec]):
-        yield from panel["layer"]
-
-
-def rows(chart: Chart, kind: str, **wanted: Any) -> list[dict[str, Any]]:
-    """The rows of all layers with a kind of mark that has these properties."""
-    chosen = [each for each in layers(chart.spec) if wanted.items() <= each["mark"].items()]
-    return [row for each in chosen if each["mark"]["type"] == kind for row in each["data"]["values"]]
-
-
 def means(chart: Chart) -> list[dict[str, Any]]:
     return [row for row in rows(chart, "point") if "series" in row and "shape" in _channels(chart, row)]
 
 
 def _channels(chart: Chart, row: dict[str, Any]) -> set[str]:
     return {name for each in layers(chart.spec) if row in each["data"]["values"] for name in each["encoding"]}
-
-
-def batch(result: ReportResult) -> int:
-    return int(result.observation.fields[BATCH])
 
 
 def test_throughput_by_batch_has_a_line_for_each_system_with_the_values_of_compare(training: Section) -> None:
@@ -180,10 +172,14 @@ def test_results_that_are_not_for_publication_say_so_in_words_and_picture(traini
         document = result.document | {"provenance": result.document["provenance"] | {"stand_in": True}}
         return replace(result, document=document)
 
-    results = replace(training.results, members=tuple(map(busy, training.results.members)))
-    for chart in charts_of(results):
-        assert chart.reservation.startswith("Not for publication: test base (all)"), chart.name
-        assert "Not for publication: test base (all)" in page_svg(chart)
+    more = with_steps(with_microbenchmarks(training.results), 12)
+    results = replace(more, members=tuple(map(busy, more.members)))
+    charts = charts_of(results)
+    assert all(any(name in chart.name for chart in charts) for name in ("bandwidth", "step-times"))
+    for chart in charts:
+        assert RESERVATION in chart.caption, chart.name
+        assert chart.reservation.startswith("Not for publication: test base"), chart.name
+        assert "Not for publication: test base" in page_svg(chart)
     chart = chart_of(throughput_by_batch(section_of(results, "training")))
     assert all(row["description"].endswith("; test base") for row in means(chart))
     assert all(row[4] == "test base" for row in chart.table.rows[:6])
@@ -224,10 +220,6 @@ def test_scaling_has_the_speed_and_efficiency_of_compare(tmp_path: Path) -> None
     assert [row[4] for row in chart.table.rows if row[2] == "1"] == ["reference"] * 3
 
 
-def test_one_number_of_devices_gives_no_chart_of_scaling(training: Section) -> None:
-    assert scaling(training) is None
-
-
 def test_latency_by_throughput_has_a_panel_for_each_percentile(results: ReportResults) -> None:
     section = section_of(results, "inference")
     chart = chart_of(latency_by_throughput(section))
@@ -239,10 +231,6 @@ def test_latency_by_throughput_has_a_panel_for_each_percentile(results: ReportRe
     assert ways[:3] == [("alpha", 0, "1"), ("alpha", 1, ""), ("alpha", 2, "4")]
     assert chart.table.columns[2:6] == ("throughput [images/s]", "p50 [s]", "p90 [s]", "p99 [s]")
     assert len(chart.table.rows) == 6
-
-
-def test_training_has_no_chart_of_latency(training: Section) -> None:
-    assert latency_by_throughput(training) is None
 
 
 def test_energy_by_throughput_pairs_both_metrics_and_circles_the_pareto_front(training: Section) -> None:
@@ -285,8 +273,10 @@ def test_energy_per_epoch_is_in_watt_hours_from_zero(training: Section) -> None:
     assert chart.table.rows[0][:4] == ("alpha", "8", "5.000 [5.000, 5.000]", "800.0 [800.0, 800.0]")
 
 
-def test_without_epochs_there_is_no_chart_of_their_energy(training: Section) -> None:
-    assert energy_per_epoch(training) is None
+@pytest.mark.parametrize("draw", [scaling, latency_by_throughput, latency_parts, energy_per_epoch, time_to_target])
+def test_no_chart_of_what_runs_were_not_asked_for(training: Section, draw: Callable[[Section], Chart | None]) -> None:
+    """On one device, without requests, epochs and a target: its metrics have a reason, but nothing failed."""
+    assert draw(training) is None and bandwidth(training.results) is None
 
 
 def test_no_results_give_no_charts(results: ReportResults) -> None:

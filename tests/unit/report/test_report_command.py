@@ -9,10 +9,9 @@ import pytest
 from unit.report import samples
 
 from sifmark.commands.command_line import main
-from sifmark.core.errors import UsageError
 from sifmark.report import packages, report
 from sifmark.report.content import sections
-from sifmark.report.write import PAGE, folder_of_report
+from sifmark.report.write import PAGE
 from sifmark.results.load import REPORT_MARKER
 
 
@@ -74,21 +73,6 @@ def test_what_is_no_report_is_not_overwritten(
     before = sorted(results.iterdir())
     assert main(["report", str(results), "--output", str(target)]) == 2
     assert "[folder-not-empty]" in capsys.readouterr().err and sorted(results.iterdir()) == before
-
-
-def test_nothing_is_written_or_removed_through_a_link(tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    (mine / "old.tex").write_text("mine")
-    target = tmp_path / "report"
-    target.mkdir()
-    (target / REPORT_MARKER).write_text('{"files": ["tables/old.tex"]}')
-    (target / "tables").symlink_to(mine)
-    folder = folder_of_report(target)
-    assert not folder.remove("tables/old.tex") and not folder.is_linked("report.md")
-    with pytest.raises(UsageError, match="through a link"):
-        folder.write("tables/summary.tex", b"", tmp_path)
-    assert [file.name for file in mine.iterdir()] == ["old.tex"]
 
 
 @pytest.mark.parametrize("command", ["report", "report.site"])
@@ -153,15 +137,6 @@ def test_a_kept_baseline_is_put_beside_results(results: Path, tmp_path: Path, mo
     assert main(["study.baseline", "night", str(results), "-q"]) == 0
     assert main(["report", str(results), "--against", "baseline:night", "-q"]) == 0
     assert "no difference shown" in (tmp_path / "report" / PAGE).read_text()
-
-
-def test_an_anonymous_report_names_no_host(results: Path, tmp_path: Path) -> None:
-    target = tmp_path / "report"
-    assert main(["report", str(results), "--anonymous", "--output", str(target), "-q"]) == 0
-    written = "".join(
-        file.read_text() for file in target.rglob("*") if file.suffix in (".html", ".md", ".csv", ".json")
-    )
-    assert "alpha-node" not in written and str(results) not in written
 
 
 def test_a_study_names_its_results_and_its_questions(

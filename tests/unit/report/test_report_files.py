@@ -43,16 +43,9 @@ def documents() -> Iterator[dict[str, Any]]:
     yield samples.sample("beta", "texts", 8, provenance__stand_in=True)
 
 
-def written(folder: Path, some: Iterator[dict[str, Any]]) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, document in enumerate(some):
-        (folder / f"{number}.json").write_text(json.dumps(document))
-    return folder
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("study") / "results", documents())
+    return samples.write(tmp_path_factory.mktemp("study") / "results", documents())
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +161,7 @@ def test_an_unknown_fact_is_named_as_not_recorded(tmp_path: Path) -> None:
     unknown = {"value": None, "reason": "hidden", "unit": "W"}
     document = samples.sample("alpha", "pictures", 8, conditions__cpu_power_cap=unknown, host__kernel={
         "value": None, "reason": "hidden"})  # fmt: skip
-    folder = written(tmp_path / "results", iter([document]))
+    folder = samples.write(tmp_path / "results", [document])
     text = report_files(make_report(load_report_results([str(folder)])))["methods.md"]
     assert "not recorded: power limit of the CPUs, kernel" in text
 
@@ -213,7 +206,7 @@ def test_the_study_published_figures_and_sifmark_are_cited(report: Report) -> No
 
 def test_many_systems_have_a_row_each(tmp_path: Path) -> None:
     some = (samples.sample(f"site {number:02}", "pictures", 8) for number in range(9))
-    report = make_report(load_report_results([str(written(tmp_path / "results", some))], by="site"))
+    report = make_report(load_report_results([str(samples.write(tmp_path / "results", some))], by="site"))
     text = report_files(report)["tables/section-1-throughput.md"]
     assert text.startswith("| batch size | system | throughput | relative to site 00 |")
     assert text.count("| 8 | site 0") == 9
@@ -227,14 +220,14 @@ def test_the_summary_has_ratios_of_equal_configurations_alone(tmp_path: Path, pr
         for repeat in range(1, 4)
         for site, each in (("left", "fp32"), ("right", precision))
     )
-    report = make_report(load_report_results([str(written(tmp_path / "results", some))], by="site"))
+    report = make_report(load_report_results([str(samples.write(tmp_path / "results", some))], by="site"))
     (row,) = report.summary.rows
     assert [best is not None and best.ratio is not None for best in row.best] == [False, comparable]
 
 
 def test_systems_that_are_alike_are_described_once(tmp_path: Path) -> None:
     some = (samples.sample(site, "pictures", 8, accelerator__name="A") for site in ("left", "right"))
-    report = make_report(load_report_results([str(written(tmp_path / "results", some))], by="site"))
+    report = make_report(load_report_results([str(samples.write(tmp_path / "results", some))], by="site"))
     assert sum("left and right. Device: accelerator A" in text for text in report.methods) == 1
     assert not any("differ in" in text for text in report.methods)
 
@@ -263,7 +256,7 @@ def hostile_files(folder: Path, text: str) -> dict[str, str]:
         samples.sample(text, "pictures", 8, repeat, workload__title=text, accelerator__name=text)
         for repeat in (1, 2, 3)
     ]
-    results = load_report_results([str(written(folder, iter(some)))], by="site")
+    results = load_report_results([str(samples.write(folder, some))], by="site")
     return report_files(make_report(results, title=text))
 
 

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.refusals import refused
 from unit.report.samples import failure, sample
+from unit.report.samples import write as write_results
 from unit.report.sites import Elements, broken_links, pages, write
 
 from sifmark.core.errors import UsageError
@@ -110,9 +112,9 @@ def test_the_same_site_again_changes_no_byte(tmp_path: Path) -> None:
 
 def test_a_folder_of_others_is_refused(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("own")
-    with pytest.raises(UsageError) as error:
+    with refused(UsageError, "folder-not-empty"):
         write_site(tmp_path, {"index.html": b""})
-    assert error.value.code == "folder-not-empty" and files_of(tmp_path) == {"own.txt": "own"}
+    assert files_of(tmp_path) == {"own.txt": "own"}
     with pytest.raises(UsageError):
         folder_of_site(tmp_path / "own.txt")
     (tmp_path / "link").symlink_to(tmp_path)
@@ -178,10 +180,8 @@ def test_hostile_names_give_a_correct_site_and_leave_everything_else_alone(tmp_p
             / f"study-{number}"
             / (text.replace("/", "_").replace("\0", "")[:60] or "empty").strip(".")
         )
-        folder.mkdir(parents=True, exist_ok=True)
+        write_results(folder, hostile(text, number))
         (folder.parent / ".study.json").write_text(json.dumps({"name": text, "title": text}))
-        for document in hostile(text, number):
-            (folder / f"{document['id']}.json").write_text(json.dumps(document))
     before = {each.name for each in tmp_path.iterdir()}
     target = tmp_path / "site"
     write(tmp_path / "results", target)

@@ -101,57 +101,7 @@ CHANGES: dict[str, list[Any]] = {
 CHOICES = st.lists(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHANGES.items()}), max_size=12
 )
-# What each setting of the schema does, and two values of it: see the test.
-ROLES: dict[str, tuple[str, Any, Any]] = {
-    "framework": ("platform", "pytorch", "tensorflow"),
-    "device": ("platform", "cpu", "cuda"),
-    "precision": ("matches", "fp32", "bf16"),
-    "precision_kind": ("matches", "mixed", "pure"),
-    "batch_size": ("matches", 1, 2),
-    "micro_batch_size": ("aside", 1, 2),  # what accumulation, replicas and iterations leave of the batch
-    "gradient_accumulation": ("platform", 1, 2),
-    "replicas": ("aside", 1, 2),  # accelerator.replicas tells it
-    "instances": ("aside", 1, 2),  # accelerator.ranks tells it
-    "device_iterations": ("platform", 1, 2),
-    "stages": ("platform", 1, 2),
-    "strategy": ("platform", None, "pipelined"),
-    "memory_proportion": ("platform", None, [0.5]),
-    "io_tiles": ("platform", None, 64),
-    "cpu_bind": ("matches", "auto", "none"),
-    "concurrency": ("matches", None, 2),
-    "compile": ("matches", None, "default"),
-    "activation_checkpointing": ("matches", False, True),
-    "offload": ("matches", False, True),
-    "tune_kernels": ("matches", False, True),
-    "steps": ("matches", 20, 40),
-    "duration_seconds": ("matches", None, 60),
-    "epochs": ("matches", None, 2),
-    "warmup_steps": ("matches", 1, 2),
-    "samples_per_epoch": ("matches", 100, 200),
-    "steps_per_epoch": ("matches", 10, 20),
-    "data": ("aside", "synthetic", "folder"),  # data.source tells it, and that is part of the group
-    "data_path": ("aside", "/a", "/b"),
-    "data_workers": ("platform", 2, 4),
-    "goal": (
-        "matches",
-        None,
-        {"metric": "loss", "value": 0.1, "evaluation_steps": 10},
-    ),
-    "evaluation_path": ("matches", None, "/a"),  # by what was evaluated, wherever that lies
-    "seed": ("aside", 0, 1),
-    "threads": ("platform", 2, 64),
-    "meter": ("platform", "auto", "rapl:/powercap"),
-    "meter_period_seconds": ("aside", 0.1, 0.5),
-    "idle_seconds": ("aside", 0, 5),
-    "smoke": ("unfit", False, True),
-    "probe_numerics": ("aside", False, True),
-    "time_limit_seconds": ("aside", None, 60),
-    "memory_limit_mib": ("aside", None, 8000),
-    "largest_size": ("matches", None, 1024),
-    "chosen_for": ("aside", None, {"name": "a", "memory_mib": 1, "notes": []}),
-    "measured_peak": ("aside", None, {"flops": 1.0, "device": "a", "result": "b"}),
-    "repeat": ("aside", {"index": 1, "of": 2}, {"index": 2, "of": 2}),
-}
+SETTINGS_OF_SCHEMA: dict[str, Any] = documents.SCHEMA["properties"]["configuration"]["properties"]
 APART = ("workload__identity", "workload__task", "data__source")
 SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
 
@@ -174,22 +124,34 @@ def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, 
     assert [line.means for line in lines(again)] == [line.means for line in lines(answer)]
 
 
-def test_every_setting_of_the_schema_has_a_role() -> None:
-    assert set(ROLES) == set(documents.SCHEMA["properties"]["configuration"]["properties"])
+def two_values(name: str) -> tuple[Any, Any]:
+    """Two values that a setting of the schema may have."""
+    rule, value = SETTINGS_OF_SCHEMA[name], documents.whole()["configuration"][name]
+    if "enum" in rule:
+        return rule["enum"][0], rule["enum"][1]
+    if name == "repeat":
+        return {"index": 1, "of": 2}, {"index": 2, "of": 2}
+    if "null" in rule.get("type", ()) or "oneOf" in rule:
+        return None, value
+    if isinstance(value, bool):
+        return value, not value
+    return value, f"{value}b" if isinstance(value, str) else value + 1
 
 
-@pytest.mark.parametrize("name", ROLES)
-def test_a_setting_keeps_apart_or_tells_the_platform_or_does_not_matter(name: str) -> None:
-    role, first, second = ROLES[name]
-    choice, other = ({f"configuration__{name}": value} for value in (first, second))
+@pytest.mark.parametrize("name", SETTINGS_OF_SCHEMA)
+def test_a_setting_keeps_apart_tells_the_platform_or_does_not_matter_as_its_role_says(name: str) -> None:
+    rule = SETTINGS_OF_SCHEMA[name]
+    role = "setting" if name == "evaluation_path" else rule["x-role"]  # by what was evaluated, wherever that lies
+    unfit = "x-compare" in rule
+    choice, other = ({f"configuration__{name}": value} for value in two_values(name))
     alone = ask([result(**choice), result(**other)])
-    assert len(lines(alone)) == (2 if role in ("matches", "platform") else 1)
-    assert len(alone.excluded) == (role == "unfit")
+    assert len(lines(alone)) == (2 if role in ("setting", "platform") and not unfit else 1)
+    assert len(alone.excluded) == unfit
     against = ask([result(**choice)], [result(**other)])
     (line,) = [line for line in lines(against) if line.side == "results"]
-    assert bool(line.ratios) == (role in ("platform", "aside"))
+    assert bool(line.ratios) == (role != "setting")
     field = {"evaluation_path": "evaluated"}.get(name, name)
-    assert (f"the nearest differs in {field}" in (line.no_baseline or "")) == (role == "matches")
+    assert (f"the nearest differs in {field}" in (line.no_baseline or "")) == (role == "setting" and not unfit)
 
 
 OTHER_DATA: dict[str, Any] = {"configuration__evaluation_path": "/b"}

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sifmark.results.comparison.intervals import Mean, Ratio, mean, ratio, standard_errors
+from sifmark.results.comparison.student import t_critical, t_pvalue
 from sifmark.results.marks import FEWEST_REPEATS
 from sifmark.results.numbers import format_interval
 
@@ -21,23 +22,25 @@ def ends(interval: Mean | Ratio) -> tuple[float, float]:
     return interval.low, interval.high
 
 
-# Student's t at 0.975, from the NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
-@pytest.mark.parametrize(
-    ("freedom", "wanted"),
-    [
-        (1, 12.706),
-        (2, 4.303),
-        (3, 3.182),
-        (4, 2.776),
-        (5, 2.571),
-        (10, 2.228),
-        (30, 2.042),
-        (100, 1.984),
-        (10**6, 1.960),
-    ],
-)
-def test_quantiles(freedom: int, wanted: float) -> None:
-    assert standard_errors(freedom) == pytest.approx(wanted, abs=5e-4)
+# Two-sided: level, degrees of freedom, quantile; from the NIST/SEMATECH e-Handbook of Statistical Methods, 1.3.6.7.2.
+QUANTILES = [
+    *((0.05, freedom, wanted) for freedom, wanted in ((1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571))),
+    *((0.05, freedom, wanted) for freedom, wanted in ((10, 2.228), (30, 2.042), (100, 1.984), (10**6, 1.960))),
+    *((0.01, 5, 4.032), (0.001, 5, 6.869), (0.001, 29, 3.659), (0.1, 120, 1.658)),
+]
+
+
+@pytest.mark.parametrize(("level", "freedom", "wanted"), QUANTILES)
+def test_quantiles_and_tails_are_those_of_printed_tables(level: float, freedom: int, wanted: float) -> None:
+    assert t_critical(level, freedom) == pytest.approx(wanted, abs=6e-4)
+    assert t_pvalue(wanted, freedom) == t_pvalue(-wanted, freedom) == pytest.approx(level, rel=2e-3)
+    assert level != 0.05 or standard_errors(freedom) == pytest.approx(wanted, abs=5e-4)
+
+
+def test_far_tails_keep_their_digits() -> None:
+    assert t_pvalue(1e6, 2) == pytest.approx(1e-12, rel=1e-6)
+    assert t_pvalue(30.0, 1) == pytest.approx(2 / (math.pi * 30), rel=1e-3)  # Cauchy's
+    assert 0 < t_pvalue(40.0, 20) < 1e-18 and (t_pvalue(math.inf, 3), t_pvalue(0, 5)) == (0, 1)
 
 
 def test_the_interval_of_a_mean_worked_by_hand() -> None:

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import ValidationError
+from unit.refusals import refused
 
 from sifmark.commands.answers import TABLE
 from sifmark.commands.results import show_results, validate_results
@@ -261,7 +262,7 @@ def test_what_may_not_be_read_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_path_without_results_is_wrong_usage(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none.json", tmp_path / "*.json"):
-        with pytest.raises(UsageError, match="no result at"):
+        with refused(UsageError, "result-missing", path):
             list(load_results(str(path)))
 
 
@@ -278,7 +279,7 @@ def test_garbled_files_are_judged_and_never_crash(seed: int) -> None:
         Path(name, "good.json").write_bytes(WHOLE)
         assert verdicts(Path(name))["good.json"]
         assert len(verdicts(Path(name))) == 251
-        with pytest.raises(SifmarkError, match="not valid: "):
+        with refused(SifmarkError, "result-invalid", " of 251 files"):
             validate_results([name], TABLE)
         with pytest.raises(SifmarkError):
             show_results([name], TABLE)
@@ -330,7 +331,7 @@ def test_a_summary_says_each_reason_once() -> None:
 def test_results_of_a_gpu_keep_every_rule() -> None:
     """They were written on an NVIDIA H200: no stand-in has its meter, memory, clocks and conditions."""
     read = list(load_results(str(paths.CHECKOUT / "tests" / "fixtures" / "h200")))
-    assert len(read) == 7 and not [problem for judged in read for problem in judged.problems]
+    assert len(read) == 6 and not [problem for judged in read for problem in judged.problems]
 
 
 def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -361,31 +362,34 @@ def test_a_summary_says_whether_the_numbers_are_proved() -> None:
     ]
 
 
+def warning_in_summary(document: dict[str, Any]) -> str:
+    """The only warning about a result, which its summary has too."""
+    (warning,) = warnings_of(document)
+    assert any(line.startswith("  warning ") and line.endswith(warning) for line in summary(document))
+    return warning
+
+
 def test_a_summary_warns_of_a_window_that_was_not_steady() -> None:
     drifted = documents.result(steadiness__steady=False, steadiness__drift={"value": -0.0321, "unit": "1"})
-    advice = "step times changed by -3.2% over the timed window. Warm up for longer, or run for longer"
-    assert list(warnings_of(drifted)) == [advice] and f"  warning                       {advice}" in summary(drifted)
-    assert not list(warnings_of(documents.result()))
-    bare = documents.bare() | {"steadiness": documents.bare()["steadiness"] | {"steady": False}}
-    assert any("step times changed over" in line for line in summary(bare))
-
-
-BUSY_HOST = "the host was busy: threads waited 2.500 % of their time. Do not publish this number."
-OVERSUBSCRIBED = "the run has more threads than processors: they waited 2.500 % of their time"
-STOLEN = "the hypervisor took 6.250 % of the processors' time. Do not publish this number."
+    assert "-3.2%" in warning_in_summary(drifted) and not list(warnings_of(documents.result()))
+    unknown = documents.bare()["steadiness"] | {"steady": False}
+    bare = documents.bare() | {"steadiness": unknown}
+    assert any(line.startswith("  warning ") for line in summary(bare))
 
 
 @pytest.mark.parametrize(
-    ("delay", "threads", "stolen", "texts"),
+    ("delay", "threads", "stolen", "shares", "disturbed"),
     [
-        (2.0, 4, 0.0, []),
-        (2.5, 4, 0.0, [BUSY_HOST]),
-        (2.5, 5, 0.0, [OVERSUBSCRIBED]),
-        (None, 4, 0.8, []),
-        (2.5, 4, 2.5, [BUSY_HOST, STOLEN]),
+        (2.0, 4, 0.0, [], False),
+        (2.5, 4, 0.0, ["2.500 %"], True),
+        (2.5, 5, 0.0, ["2.500 %"], False),  # more threads than processors wait for each other
+        (None, 4, 0.8, [], False),
+        (2.5, 4, 2.5, ["2.500 %", "6.250 %"], True),
     ],
 )
-def test_warnings_of_other_work_on_the_host(delay: Any, threads: int, stolen: Any, texts: list[str]) -> None:
+def test_warnings_of_other_work_on_the_host(
+    delay: Any, threads: int, stolen: Any, shares: list[str], disturbed: bool
+) -> None:
     """Four processors for ten seconds."""
     document = documents.result(
         conditions_after__run_delay={"value": delay, "unit": "%", **({} if delay is not None else {"reason": "none"})},
@@ -398,37 +402,29 @@ def test_warnings_of_other_work_on_the_host(delay: Any, threads: int, stolen: An
         finished="2024-02-29T12:00:10.000Z",
     )
     assert fast_validator(NAME).is_valid(document)
-    assert list(warnings_of(document)) == texts
-    assert is_disturbed(document) is (BUSY_HOST in texts or STOLEN in texts)
-
-
-_HELD = "held the clocks of a device down for"
-HOT = f"hardware thermal slowdown {_HELD} 5% of the timed window. Do not publish this number."
-THROTTLED = f"throttled {_HELD} 100% of the timed window. Do not publish this number."
-CAPPED = (
-    "a power limit (PPT) held the clocks of a device down for 80% of the timed window: publish "
-    "device_conditions.power_cap with this number"
-)
+    assert all(share in text for share, text in zip(shares, warnings_of(document), strict=True))
+    assert is_disturbed(document) is disturbed
 
 
 @pytest.mark.parametrize(
-    ("name", "kind", "share", "texts"),
+    ("name", "kind", "share", "shown"),
     [
-        ("hardware thermal slowdown", "heat", 0.05, [HOT]),
+        ("hardware thermal slowdown", "heat", 0.05, ["5%"]),
         ("hardware thermal slowdown", "heat", 0.005, []),
-        ("PPT", "power", 0.8, [CAPPED]),
+        ("PPT", "power", 0.8, ["80%"]),
         ("PPT", "power", 0.09, []),
         ("sync boost", "other", 1.0, []),
-        ("throttled", "unknown", 1.0, [THROTTLED]),
+        ("throttled", "unknown", 1.0, ["100%"]),
     ],
 )
-def test_warnings_of_clocks_that_were_held_down(name: str, kind: str, share: float, texts: list[str]) -> None:
+def test_warnings_of_clocks_that_were_held_down(name: str, kind: str, share: float, shown: list[str]) -> None:
     document = documents.under_load(name, kind, share)
     assert fast_validator(NAME).is_valid(document)
-    assert list(throttling(document)) == texts
+    texts = list(throttling(document))
+    assert all(name in text and part in text for part, text in zip(shown, texts, strict=True))
     assert set(texts) <= set(warnings_of(document))
-    assert is_throttled(document) is (bool(texts) and kind != "power")
-    assert is_at_power_limit(document) is (bool(texts) and kind == "power")
+    assert is_throttled(document) is (bool(shown) and kind != "power")
+    assert is_at_power_limit(document) is (bool(shown) and kind == "power")
     marks = {mark.symbol for mark in marks_of_result(document)}
     assert (("H" in marks), ("W" in marks)) == (is_throttled(document), is_at_power_limit(document))
 
@@ -438,9 +434,7 @@ def test_a_summary_warns_of_a_run_that_was_stopped() -> None:
         documents.result(steadiness__outliers={"count": 3, "share_of_steps": 0.01, "share_of_time": share})
         for share in (0.1, 0.59)
     )
-    warning = "outlying steps took 59% of the timed window: something stopped the run. Do not publish this number."
-    assert list(warnings_of(few)) == [] and list(warnings_of(many)) == [warning]
-    assert f"  warning                       {warning}" in summary(many)
+    assert list(warnings_of(few)) == [] and "59%" in warning_in_summary(many)
     assert (is_stalled(few), is_stalled(many), is_disturbed(many)) == (False, True, False), "not by a busy host"
 
 
@@ -458,14 +452,13 @@ def test_libraries_that_are_loaded_first_are_named(
     document = documents.valid(environment={"variables": auditors, "preloaded": preloaded})
     write(tmp_path, "a.json", json.dumps(document).encode())
     show_results([str(tmp_path)], TABLE)
-    warning = "loaded before all other libraries, where they can change what is measured"
-    assert f"  warning                       {warning}: {names}\n" in capsys.readouterr().out
+    assert re.search(f"^  warning .*: {names}$", capsys.readouterr().out, re.MULTILINE)
 
 
 def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path, "a.json", WHOLE)
     write(tmp_path, "b.json", b"{}")
-    with pytest.raises(SifmarkError, match="1 of 2 file"):
+    with refused(SifmarkError, "result-invalid", "1 of 2 file"):
         configure(quiet=True)
         validate_results([str(tmp_path)], TABLE)
     configure()
@@ -479,5 +472,5 @@ def test_a_result_of_another_run_is_refused_where_a_run_is_named(tmp_path: Path)
     text = documents.TRAINING.read_text().replace("training.json", f"/results/here/{own}.json")
     write(tmp_path, f"{other}.json", text.encode())
     validate_results([str(tmp_path)], "table", key=own)
-    with pytest.raises(SifmarkError, match="not valid: 1 of 1 file"):
+    with refused(SifmarkError, "result-invalid", "1 of 1 file"):
         validate_results([str(tmp_path)], "table", key=other)

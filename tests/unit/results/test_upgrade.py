@@ -1,4 +1,4 @@
-"""What 0.2.0 wrote is read as before: results, the index of a study, and baselines."""
+"""What earlier versions wrote is read as before: results, the index of a study, and baselines."""
 
 import shutil
 from pathlib import Path
@@ -33,6 +33,12 @@ def test_results_are_loaded_with_todays_units(written: Path) -> None:
     results = sifmark.load(written / "results")
     assert len(results) == 3 and not results.invalid
     assert {each.metrics["energy_per_unit"].unit for each in results} == {"J/image"}
+
+
+def test_a_result_of_0_1_0_is_valid_and_has_todays_units(made_by_0_1_0: Path) -> None:
+    (result,) = sifmark.load(made_by_0_1_0 / "from-image.json")
+    assert result.document["schema_version"] == "1.0" and result.metrics["throughput"].value
+    assert result.metrics["energy_per_unit"].unit == "J/image"
 
 
 def test_an_index_is_read_or_made_anew(written: Path) -> None:

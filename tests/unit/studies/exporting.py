@@ -1,20 +1,12 @@
-"""A plan that has whatever exports must cope with, and the texts that are made of it.
-
-After a wanted change, write them again and read the difference: PYTHONPATH=tests python -m unit.studies.exporting
-"""
+"""A plan that has whatever exports must cope with."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
-from sifmark.core import paths
-from sifmark.studies.exports.jube import jube_files
-from sifmark.studies.exports.reframe import reframe_files
-from sifmark.studies.exports.shell import shell_files
 from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.study import PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
 
-GOLDEN = paths.GOLDEN / "studies"
 HERE = System("here", "cpu", title="This machine", nodes=2)
 CLUSTER = System(
     "cluster-a",
@@ -87,17 +79,3 @@ def _planned(each: Run, folder: Path, state: RunState) -> PlannedRun:
 def seconds_of(study: StudyPlan) -> Mapping[str, int]:
     """Return the time limits of runs."""
     return {each.key: 2400 for each in study.runs}
-
-
-def texts() -> dict[str, str]:
-    """Return the exports of the plan by the names of their golden files."""
-    study = plan()
-    files = [*shell_files(study, Path("/home/somebody")), *jube_files(study, OPTIONS, seconds_of(study))]
-    module, _ = reframe_files(study, IMAGES, seconds_of(study))
-    return {**{file.name: file.text for file in files}, f"{module.name}.txt": module.text}
-
-
-if __name__ == "__main__":
-    GOLDEN.mkdir(exist_ok=True)
-    for name, text in texts().items():
-        (GOLDEN / name).write_text(text)

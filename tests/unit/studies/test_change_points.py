@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pytest
 
-from sifmark.results.comparison.student import t_pvalue
 from sifmark.studies.history.change_points import Search, change_of, difference_p, discoveries
 
 RATE, LEAST = 0.01, math.log1p(0.02)
@@ -39,21 +38,6 @@ def labels(generator: random.Random, count: int) -> frozenset[int]:
 
 def places(values: list[float], labelled: frozenset[int] = frozenset()) -> list[int]:
     return [split.places[0] for split in Search(values, labelled, RATE, LEAST).run().splits]
-
-
-# Two-sided values of t by degrees of freedom, as tables print them.
-@pytest.mark.parametrize(
-    ("statistic", "freedom", "probability"),
-    [(12.7062, 1, 0.05), (63.657, 1, 0.01), (2.7764, 4, 0.05), (8.6103, 4, 0.001), (2.0423, 30, 0.05), (0, 5, 1)],
-)
-def test_student_as_in_tables(statistic: float, freedom: float, probability: float) -> None:
-    assert t_pvalue(statistic, freedom) == pytest.approx(probability, rel=1e-4)
-    assert t_pvalue(-statistic, freedom) == t_pvalue(statistic, freedom)
-
-
-def test_a_far_tail_keeps_its_digits() -> None:
-    assert t_pvalue(1e6, 2) == pytest.approx(1e-12, rel=1e-6)
-    assert t_pvalue(1.959964, 1e6) == pytest.approx(0.05, rel=1e-4)
 
 
 def test_an_interval_contains_one_exactly_if_the_test_at_its_level_does_not_refuse_it() -> None:

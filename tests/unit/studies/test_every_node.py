@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import tomlkit
+from unit.refusals import refused
 
 from sifmark.commands.study_analysis import write_study
 from sifmark.core.errors import SifmarkError, UsageError
@@ -79,7 +80,7 @@ def test_bad_nodes_and_a_missing_image_are_refused(nodes: list[str], image: str)
 
 def test_a_broken_study_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "broken.toml").write_text("title = [\n")
-    with pytest.raises(UsageError, match="broken.toml"):
+    with refused(UsageError, "study-invalid", "broken.toml"):
         study_on_nodes(str(tmp_path / "broken.toml"), ["n1"], NodeSystem("cpu"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from unit.refusals import refused
 
 from sifmark.commands.published import list_published, show_published
 from sifmark.core import paths
@@ -253,9 +254,8 @@ def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
     ],
 )
 def test_a_faulty_file_is_refused_with_the_place_of_the_fault(tmp_path: Path, document: Any, words: str) -> None:
-    with pytest.raises(UsageError) as refusal:
+    with refused(UsageError, "document-invalid") as refusal:
         read_published(written(tmp_path, document))
-    assert refusal.value.code == "document-invalid"
     assert "mine.json" in refusal.value.cause
     assert words in refusal.value.cause
     assert refusal.value.remedy

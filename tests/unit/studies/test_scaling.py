@@ -9,6 +9,7 @@ from typing import Any
 
 import documents
 import pytest
+from unit.refusals import refused
 
 from sifmark.commands.study_analysis import show_scaling
 from sifmark.core import paths
@@ -194,15 +195,14 @@ def test_a_study_is_read_from_its_folder(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_results_without_a_curve_are_refused_with_what_to_measure(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(documents.valid()))
-    with pytest.raises(SifmarkError) as caught:
+    with refused(SifmarkError, "results-incomparable") as caught:
         show_scaling([str(tmp_path)], "", "results", 0.9, "table")
-    assert caught.value.code == "results-incomparable" and "--replicas 1, 2, 4" in caught.value.remedy
+    assert "--replicas 1, 2, 4" in caught.value.remedy
 
 
 @pytest.mark.parametrize(("given", "study", "limit", "code"), [([], "", 0.9, "argument-missing"),
                          (["a"], "b", 0.9, "invalid-option"), (["a"], "", 0.0, "invalid-option"),
                          (["a"], "", 1.5, "invalid-option")])  # fmt: skip
 def test_bad_requests_are_refused(given: list[str], study: str, limit: float, code: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused(UsageError, code):
         show_scaling(given, study, "results", limit, "table")
-    assert caught.value.code == code

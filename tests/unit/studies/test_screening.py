@@ -19,7 +19,7 @@ from sifmark.core.settings import load_settings
 from sifmark.results.comparison.tables import TEXT
 from sifmark.studies.analysis.node_names import compress, expand, nodes_of
 from sifmark.studies.analysis.screening import SITE, Limits, Screening, screen
-from sifmark.studies.analysis.screening_report import drain_commands, report_lines
+from sifmark.studies.analysis.screening_report import report_lines
 from sifmark.studies.history.baseline import make_baseline, write_baseline
 
 SERIAL = count()
@@ -275,9 +275,3 @@ def test_the_false_alarm_rate_of_whole_screenings_is_the_stated_one(tmp_path: Pa
         results = [run(node, speed) for node, speed in fleet(100 + seed).items()]
         alarms += bool(screened(tmp_path / str(seed), results, limits=Limits(level, least=0.0)).outliers)
     assert alarms / trials < level + 3 * (level * (1 - level) / trials) ** 0.5
-
-
-def test_commands_quote_their_reasons(tmp_path: Path) -> None:
-    screening = screened(tmp_path, [run(node) for node in NODES if node != "n01"], expected=NODES)
-    (command,) = drain_commands(screening)
-    assert command == "scontrol update nodename=n01 state=drain 'reason=sifmark: every test: no result'"

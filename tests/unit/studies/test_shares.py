@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from unit.fake_studies import ScriptEngine
 from unit.fakes import FakeEngine
+from unit.refusals import refused
 
 from sifmark.core.errors import UsageError
 from sifmark.core.settings import Settings
@@ -92,10 +93,9 @@ def test_a_cpu_image_has_the_machine_to_itself_unless_told_otherwise(site: Setti
 def test_more_at_once_is_refused_where_they_would_disturb_each_other(site: Settings) -> None:
     engine = FakeEngine(site)
     engine.add("cpu")
-    for refused, address, devices in ((engine, "fake:cpu", None), (gpu_engine(site, "/dev/ipu*"), "fake:cuda", 4)):
-        with pytest.raises(UsageError) as error:
-            machine_for(refused, address, devices, 2)
-        assert error.value.code == "invalid-option"
+    for shared, address, devices in ((engine, "fake:cpu", None), (gpu_engine(site, "/dev/ipu*"), "fake:cuda", 4)):
+        with refused(UsageError, "invalid-option"):
+            machine_for(shared, address, devices, 2)
     assert machine_for(engine, "fake:cpu", None, 0).jobs == 1
 
 

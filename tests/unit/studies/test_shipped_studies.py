@@ -67,18 +67,6 @@ CELLS = {
         "resnet-ipus": 2 * 9,
     },
 }
-# Tables and figures of the documents that are measured, by the beginnings of the names of outputs.
-PARTS = {
-    "pearc22": ("table-1", "table-2", "table-3", "table-4", "figure-1", "figure-2"),
-    "qwant": ("table-1", "table-2", "table-3"),
-    "turing": ("figure-2", "figure-3", "figure-4", "figure-5", "figure-6", "figure-8", "table-5", "section-7-1"),
-    "graphcore": (
-        *("bert-large-training", "bert-large-inference", "resnet50-training", "resnet50-inference"),
-        *("efficientnet-b4-training", "efficientnet-b0-inference", "resnext101-training", "resnext101-inference"),
-        *("mcmc", "deep-voice-3-training", "lstm-inference"),
-    ),
-    "caraml": ("nlp-gpu", "nlp-ipu", "nlp-gpu-energy", "cv-gpu", "cv-gpu-energy", "cv-ipu", "cv-ipu-devices"),
-}
 # Published tables that no output names, and where the results for them are: sentences about a figure's results.
 SENTENCES = {
     "turing/text-7-largest": "table-5-memory",
@@ -124,13 +112,6 @@ def test_a_study_has_the_runs_of_its_document(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FIVE)
-def test_every_table_and_figure_has_an_output(name: str) -> None:
-    names = [output.name for output in load_study(name).outputs]
-    missing = [part for part in PARTS[name] if not any(each.startswith(part) for each in names)]
-    assert missing == []
-
-
-@pytest.mark.parametrize("name", FIVE)
 def test_every_run_is_shown_by_an_output(name: str) -> None:
     study = load_study(name)
     assert {group.name for group in study.groups} == {group for output in study.outputs for group in output.groups}
@@ -155,7 +136,8 @@ def test_every_published_measurement_is_repeated_or_said_to_be_unrepeatable(name
         covered = address in shown or (of_figure is not None and f"{name}/{of_figure[0]}" in shown)
         if not covered and address in SENTENCES:
             covered = SENTENCES[address] in {output.name for output in outputs}
-        ratings = all(figure.metric is None for figure in table.figures)  # sizes and peaks: nothing is measured
+        # Sizes and peaks: nothing is measured. A chart without printed numbers has no figures.
+        ratings = table.figures and all(figure.metric is None for figure in table.figures)
         assert covered or ratings or address in UNREPEATABLE, address
 
 

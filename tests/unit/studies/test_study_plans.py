@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from unit.fake_studies import put
+from unit.refusals import refused
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock, is_held
@@ -252,17 +253,16 @@ def test_the_folder_of_another_study_is_refused(request_: Request, settings: Set
     (tmp_path / "mine.toml").write_text(STUDY.replace("steps = 50", "steps = 60"))
     plan_study(request_, settings)  # a changed study keeps its folder
     (tmp_path / "mine.toml").write_text(STUDY.replace('title = "t"', 'title = "another"'))
-    with pytest.raises(SifmarkError) as error:
+    with refused(SifmarkError, "study-folder-mismatch") as error:
         plan_study(request_, settings)
-    assert error.value.code == "study-folder-mismatch" and OWNER in error.value.remedy
+    assert OWNER in error.value.remedy
 
 
 def test_results_where_a_file_is(request_: Request, settings: Settings) -> None:
     request_.results.mkdir()
     (request_.results / "mine").write_text("")
-    with pytest.raises(UsageError) as error:
+    with refused(UsageError, "study-folder-mismatch"):
         plan_study(request_, settings)
-    assert error.value.code == "study-folder-mismatch"
 
 
 def test_cells_with_the_same_command_share_a_run(tmp_path: Path, settings: Settings) -> None:
