@@ -23,7 +23,8 @@ from sifmark.engines.docker.engine import Docker
 
 # ci/test is what runs this test; running it here would never end.
 BY_OTHERS = {"ci/test"}
-WITH_REGISTRY = ROOT / "docs" / "pull-and-run.md"  # test_publishing.py runs it
+# Pages that need more than a folder: test_publishing.py runs the one on a registry, test_analyse.py that on results.
+OTHERS = {ROOT / "docs" / "pull-and-run.md", ROOT / "docs" / "analyse.md"}
 IN_GATE = {README}
 # The README's runs are shortened, and in the gate they are of another workload.
 FEW = "--warmup-steps 1 --batch-size 2"
@@ -86,7 +87,7 @@ BUSY = re.compile(r"sifmark:   warning      the host was busy.*\n")  # by other 
 MARKED = [
     pytest.param(page, marks=[] if page in IN_GATE else [pytest.mark.full], id=name(page))
     for page in WRITTEN
-    if page != WITH_REGISTRY
+    if page not in OTHERS
 ]
 
 
