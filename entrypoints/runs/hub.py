@@ -269,6 +269,8 @@ def _work(
     """Run the ranks of a job that are this task's, and report what they report and, of a run, what it used."""
     resolved, own = Configuration(**configuration), [Place(*place) for place in places]
     metered = metering(resolved, orders, own, lambda _: None) if job == "run" else contextlib.nullcontext()
+    # Read before the run: a signal to the whole job also ends the FUSE mount that the image's files are read through.
+    card = cards.load()[resolved.workload]
     heard: dict[int, list[Message]] = {place.rank: [] for place in own}
     with metered as meter, started(resolved, orders, job, own) as head.ranks:
         for rank, message in arrivals(head.ranks, head):
@@ -279,7 +281,7 @@ def _work(
     endings = {child.rank: child.ending() for child in head.ranks}
     if meter:
         ranks = [Rank(messages, endings[rank]) for rank, messages in heard.items()]
-        measurement = measured(ranks, meter.recording(), cards.load()[resolved.workload], resolved)
+        measurement = measured(ranks, meter.recording(), card, resolved)
         head.line.send("consumed", consumed(measurement, host))
     for child in head.ranks:
         head.line.send("ended", child.rank, endings[child.rank], child.failed)

@@ -16,6 +16,7 @@ from sifmark.core.locks import file_lock
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.sif import read_sif
 from sifmark.recipes.names import cards, workloads_of
+from sifmark.recipes.recipe import load_recipe
 from sifmark.results.load import document_problems
 
 INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(paths.ROOT)]
@@ -151,3 +152,8 @@ def _tree(image: Path, folder: Path) -> dict[str, tuple[str, int]]:
         content = str(path.readlink()).encode() if path.is_symlink() else path.read_bytes() if path.is_file() else b""
         entries[str(path.relative_to(folder))] = (oct(status.st_mode), hash(content))
     return entries
+
+
+def lacks_wheels(recipe: str, errors: str) -> bool:
+    """Whether a build failed since no index that this machine reaches has a wheel of the vendor's own index."""
+    return load_recipe(recipe).index is not None and "ResolutionImpossible" in errors

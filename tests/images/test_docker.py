@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import requests
 from docker.errors import ImageNotFound
-from images.sites import Refused, Site, answer, call, docker_alone, make_site
+from images.sites import Refused, Site, answer, call, docker_alone, lacks_wheels, make_site
 from images.test_trust import make_key
 
 from sifmark import __version__
@@ -268,7 +268,10 @@ def test_the_recipe_of_a_vendor_builds_and_a_workload_runs_from_it(shop: Site, r
     planned = json.loads(shop.inv("build", f"{SMALL}-{recipe}", "--dry-run", "--json").stdout)
     if planned[0]["action"] == "skip":
         pytest.skip(planned[0]["reason"])
-    shop.inv("build", recipe, "--force")
+    done = shop.inv("build", recipe, "--force", check=False)
+    if done.returncode and lacks_wheels(recipe, done.stderr):
+        pytest.skip(f"no index here has the framework's wheel of recipe {recipe}")
+    assert done.returncode == 0, done.stderr
     stages = verdicts(shop, f"{SMALL}-{recipe}")
     assert {stages[stage][0] for stage in ("trust", "structure", "golden")} == {"passed"}, stages
     assert stages["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), stages

@@ -10,7 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.sites import Command, Site, answer, assert_same_tree, call, copy_project, make_site, outcomes
+from images.sites import (
+    Command,
+    Site,
+    answer,
+    assert_same_tree,
+    call,
+    copy_project,
+    lacks_wheels,
+    make_site,
+    outcomes,
+)
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -46,11 +56,6 @@ def image(site: Site, request: pytest.FixtureRequest) -> Path:
         pytest.skip(f"no index here has the framework's wheel of recipe {recipe}")
     assert done.returncode == 0, done.stderr
     return site.dist / f"{SMALL}-{recipe}.sif"
-
-
-def lacks_wheels(recipe: str, errors: str) -> bool:
-    """Whether a build failed since no index that this machine reaches has a wheel of the vendor's own index."""
-    return load_recipe(recipe).index is not None and "ResolutionImpossible" in errors
 
 
 def recipe_of(image: Path) -> str:
