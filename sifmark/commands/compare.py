@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import CSV, JSON, MARKDOWN, MOST_LISTED, TABLE, Table, answer, list_left_out
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import counted, printable
+from sifmark.core.console import comma_separated, counted, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_verbose, output, status, warn
@@ -122,7 +122,7 @@ def _baseline(text: str) -> dict[str, str] | str:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    return tuple(dict.fromkeys(comma_separated(text)))
 
 
 def _written(comparison: Comparison, form: str) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out
-from sifmark.core.console import counted, printable
+from sifmark.core.console import comma_separated, counted, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import human_size, write_text
 from sifmark.core.terminal import output, output_table, status, step, warn
@@ -117,7 +117,7 @@ def init(workloads: str, systems: str, file: str = "") -> None:
     """Write a study file to begin with."""
     from sifmark.studies.template import study_template
 
-    text = study_template(_words(workloads), _words(systems), file or "study.toml")
+    text = study_template(comma_separated(workloads), comma_separated(systems), file or "study.toml")
     if not file:
         output(text.rstrip("\n"))
         return
@@ -125,10 +125,6 @@ def init(workloads: str, systems: str, file: str = "") -> None:
         raise UsageError(f"{file} exists already", "name another file, or remove it", code="invalid-option")
     write_text(Path(file), text)
     status(f"{file}. See its runs: sifmark study.plan {file}")
-
-
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
 
 
 @cli.command("study.plan", example="study.plan quick --variant small")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import CSV, JSON, TABLE, Table, answer, answer_lines, list_left_out
 from sifmark.commands.compare import KEPT, GateError, report_left_out
-from sifmark.core.console import counted, printable
+from sifmark.core.console import comma_separated, counted, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_text
 from sifmark.core.terminal import output, output_table, status, warn
@@ -49,8 +49,7 @@ def history(
     from sifmark.studies.history.changes import read_histories
 
     first_day = _first_day(since) if since else None
-    fields = [word.strip() for word in by.split(",") if word.strip()]
-    loaded, results = read_histories(paths, metric, fields, least_change)
+    loaded, results = read_histories(paths, metric, comma_separated(by), least_change)
     table = Table(*(report.period_records if form == CSV else report.period_rows)(results, metric))
     document = report.history_document(loaded, results, metric, least_change)
     answer(form, document, table, lambda: _show_history(table, results), "History")

@@ -153,6 +153,11 @@ def counted(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
+def comma_separated(text: str) -> list[str]:
+    """Return the words of a list with commas, without blanks around them; empty ones are left out."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
 def printable(text: str) -> str:
     """Return one line that is safe on any terminal: escape sequences, newlines and lone surrogates are spelled out."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

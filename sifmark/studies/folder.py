@@ -11,7 +11,6 @@ from sifmark.results.load import STUDY_MARKER
 from sifmark.studies.study import PlannedRun, Study
 from sifmark.studies.study_file import read_study_file
 
-OWNER = STUDY_MARKER
 _EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
 LEAST_SPACE = 32 << 20  # bytes that have to be free: for the logs and results of runs side by side
 RESERVED = ("jobs", "logs")  # folders beside those of systems
@@ -27,7 +26,7 @@ def folder_of(study: Study, results: Path) -> Path:
         if owner.get("digest") == sha256_file(study.file):  # renamed
             return folder
         cause = f"{folder} has the results of another study: {owner.get('name')}, {owner.get('title')}"
-        remedy = f"choose another folder: --results FOLDER; or, if it is the same study, remove {folder / OWNER}"
+        remedy = f"choose another folder: --results FOLDER; or, if it is the same study, remove {folder / STUDY_MARKER}"
         raise SifmarkError(cause, remedy, code="study-folder-mismatch")
     return folder
 
@@ -38,7 +37,7 @@ def claim_folder(study: Study, results: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     record = {"name": study.name, "title": _title(study), "digest": sha256_file(study.file)}
     if owner_of(folder) != record:
-        write_json(folder / OWNER, record)
+        write_json(folder / STUDY_MARKER, record)
     return folder
 
 
@@ -76,7 +75,7 @@ def run_lock(folder: Path, system: str, key: str) -> Path:
 def owner_of(folder: Path) -> dict[str, str]:
     """Return whose results a folder has: name, title and digest of a study; nothing if it is of none."""
     with suppress(OSError, ValueError):
-        record = json.loads((folder / OWNER).read_text(encoding="utf-8"))
+        record = json.loads((folder / STUDY_MARKER).read_text(encoding="utf-8"))
         return record if isinstance(record, dict) else {}
     return {}
 

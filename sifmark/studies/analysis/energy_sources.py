@@ -18,6 +18,7 @@ from pathlib import Path
 from statistics import median
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from sifmark.core.console import comma_separated
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import read_bounded
 from sifmark.core.process import run
@@ -73,9 +74,6 @@ def _from_iso(text: str, zone: tzinfo | None) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=zone)).timestamp()
 
 
-# Slurm
-
-
 def energy_rows(
     runs: Sequence[MeteredRun],
     *,
@@ -100,10 +98,12 @@ def energy_rows(
     if sacct:
         return rows_of_jobs(runs, read_sacct(Path(sacct), zone), clock_offset)
     if job_ids:
-        ids = [job.strip() for job in job_ids.split(",") if job.strip()]
-        return rows_of_jobs(runs, ask_sacct(ids), clock_offset)
+        return rows_of_jobs(runs, ask_sacct(comma_separated(job_ids)), clock_offset)
     nothing = MeasuredEnergy(None, None, UNKNOWN_SCOPE, "no other source was given: --sacct, --job-ids or --pdu")
     return [EnergyRow(run.label, (run,), run.own, nothing) for run in runs]
+
+
+# Slurm
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from unit.refusals import refused
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock, is_held
 from sifmark.core.settings import Settings
-from sifmark.studies.folder import OWNER, claim_folder, run_lock
+from sifmark.results.load import STUDY_MARKER
+from sifmark.studies.folder import claim_folder, run_lock
 from sifmark.studies.image_options import batch_of_cell
 from sifmark.studies.index import NAME, ResultIndex
 from sifmark.studies.load import load_study
@@ -255,7 +256,7 @@ def test_the_folder_of_another_study_is_refused(request_: Request, settings: Set
     (tmp_path / "mine.toml").write_text(STUDY.replace('title = "t"', 'title = "another"'))
     with refused(SifmarkError, "study-folder-mismatch") as error:
         plan_study(request_, settings)
-    assert OWNER in error.value.remedy
+    assert STUDY_MARKER in error.value.remedy
 
 
 def test_results_where_a_file_is(request_: Request, settings: Settings) -> None:
