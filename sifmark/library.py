@@ -24,7 +24,7 @@ from sifmark.results.comparison.compare import Comparison as Compared
 from sifmark.results.comparison.compare import compare_collection, compare_results
 from sifmark.results.comparison.exports import comparison_rows
 from sifmark.results.comparison.gate import Gate, GateVerdict
-from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.comparison.query import DEFAULT_METRICS, KEPT, PUBLISHED, Query
 from sifmark.results.comparison.tables import as_markdown, as_text
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
 from sifmark.results.load import LoadedResult, SeenRuns, load_all, study_of
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 AnyPath = str | PathLike[str]
 EVERY_METRIC = "all"
-KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline:NAME`
 PANDAS = "pandas"
 
 

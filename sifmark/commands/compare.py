@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from sifmark.studies.published.comparison import PublishedComparison
 
 EVERY_METRIC = "all"
-KEPT = "baseline"  # the kind of `--against baseline:NAME`
 PUBLISHED = "published:"  # the beginning of `--against published:NAME`
 _SIDES = ("results", "against")  # of a comparison with other results
 _UNDECIDED_REMEDY = (

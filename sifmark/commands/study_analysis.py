@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import CSV, JSON, TABLE, Table, answer, answer_lines, list_left_out
-from sifmark.commands.compare import KEPT, GateError, report_left_out
+from sifmark.commands.compare import GateError, report_left_out
 from sifmark.core.console import comma_separated, counted, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import write_text
@@ -165,6 +165,7 @@ def screen(
 
     By speed, energy, clocks and temperature, against the fleet and a baseline, with a list for a scheduler.
     """
+    from sifmark.results.comparison.query import KEPT
     from sifmark.studies.analysis.node_names import nodes_of
     from sifmark.studies.analysis.screening import NODE_FIELDS, Limits
     from sifmark.studies.analysis.screening import screen as screen_results

@@ -15,12 +15,11 @@ from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
 from sifmark.results.catalogue import path_of
+from sifmark.results.comparison.query import KEPT, PUBLISHED
 from sifmark.results.load import load_all, require_valid
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.published.comparison import compare_with_published
-
-KEPT, PUBLISHED = "baseline", "published"  # kinds of `against`: KIND:NAME
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from typing import Any
 from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.repeats import RepeatGroup
 
+KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline:NAME`
 DEFAULT_METRICS = ("throughput", "step_time_p50", "peak_process_memory")
 
 
