@@ -32,9 +32,12 @@ def bounds(card: Card, resolved: Configuration) -> list[dict[str, Any]]:
 
 
 def devices(text: str) -> list[str]:
-    """Return the name in the table of peaks that equals a text, in any case, or else those that contain it."""
-    names = dict.fromkeys(name for entry in peaks.table() for name in entry["names"])
-    exact = [name for name in names if name.lower() == text.lower()]
+    """Return the name in the table of peaks that equals a text, in any case, or else those that contain it.
+
+    A name that several cards have is only a part of what tells them apart.
+    """
+    names = {name: entry for entry in peaks.table() for name in entry["names"]}
+    exact = [name for name, entry in names.items() if name.lower() == text.lower() and not entry.get("by_memory")]
     return exact or [name for name in names if text.lower() in name.lower()]
 
 

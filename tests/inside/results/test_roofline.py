@@ -242,7 +242,8 @@ def test_the_bound_in_a_list_is_that_of_a_description():
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("nvidia h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"]),
+        ("nvidia h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
+        ("nvidia h200", ["NVIDIA H200"]),
         ("GC2", ["GC2"]),
         ("max 1550", ["Intel(R) Data Center GPU Max 1550"]),
         ("H1000", []),
