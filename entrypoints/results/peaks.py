@@ -15,6 +15,7 @@ PATH = Path(__file__).resolve().parent / "peaks.json"
 # Precisions by what takes the place of each: the next that a device has, and after the last the first.
 PREFERENCE = ("bf16", "fp16", "tf32", "fp32")
 MIB_OF_GIB = 1024
+VENDORS = {"AMD": ("AMD ",), "Intel": ("Intel(R) ", "GAUDI"), "Graphcore": ("GC", "Bow")}  # by how names begin
 LEAST_OF_MEMORY, MOST_OF_MEMORY = 0.88, 1.005  # of the size that a vendor states, as drivers report it
 
 
@@ -105,6 +106,11 @@ def rated_power(device: DeviceFacts) -> RatedPower:
     if not entry or "power" not in entry:
         return RatedPower(None, None, None, f"no cited power for {_named(device)}")
     return RatedPower(**entry["power"], reason=None)
+
+
+def vendor(name: str) -> str:
+    """Return the vendor of a device in the table."""
+    return next((vendor for vendor, firsts in VENDORS.items() if name.startswith(firsts)), "NVIDIA")
 
 
 def fits(entry: Mapping[str, Any], memory_mib: float) -> bool:
