@@ -126,6 +126,12 @@ def fits(entry: Mapping[str, Any], memory_mib: float) -> bool:
     return bool(least <= memory_mib / (cited["gib"] * MIB_OF_GIB) <= MOST_OF_MEMORY)
 
 
+def reported_mib(entry: Mapping[str, Any]) -> float | None:
+    """Return what drivers report of the memory of an entry, at the most; None where it has none of its own."""
+    size = entry.get("memory", {}).get("gib")
+    return None if size is None else float(size * MIB_OF_GIB)
+
+
 def named(device: DeviceFacts) -> Sequence[Mapping[str, Any]]:
     """Return the entries with the name and granularity of a device, whatever its memory.
 
