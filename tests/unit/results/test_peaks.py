@@ -42,5 +42,5 @@ def test_cards_of_one_name_are_told_apart_by_what_differs() -> None:
         {"name": "NVIDIA H200", "granularity": "die"},
     ):
         with pytest.raises(sifmark.UsageError) as raised:
-            sifmark.peaks(**arguments)  # type: ignore[arg-type]
+            sifmark.peaks(**arguments)
         assert raised.value.code == "ambiguous-device"
