@@ -48,11 +48,11 @@ def peaks(name: str, *, granularity: str | None = None, memory_mib: float | None
         entries = [entry for entry in entries if entry["granularity"] == granularity]
     if len(entries) > 1:
         parts = " or ".join(repr(entry["granularity"]) for entry in entries)
-        raise UsageError(f"{name} has several entries", f"pass granularity={parts}", code="ambiguous-device")
+        raise UsageError(f"{name} has several entries", f"pass granularity={parts}", code="ambiguous-name")
     fitting = [entry for entry in entries if not entry.get("by_memory") or _fits(table, entry, memory_mib)]
     if not fitting:
         remedy = "pass the granularity and the memory_mib that the device has"
-        raise UsageError(f"{name}: the table has another device of this name", remedy, code="ambiguous-device")
+        raise UsageError(f"{name}: the table has another device of this name", remedy, code="ambiguous-name")
     return _peaks(name, fitting[0])
 
 

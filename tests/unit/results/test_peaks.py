@@ -43,4 +43,4 @@ def test_cards_of_one_name_are_told_apart_by_what_differs() -> None:
     ):
         with pytest.raises(sifmark.UsageError) as raised:
             sifmark.peaks(**arguments)
-        assert raised.value.code == "ambiguous-device"
+        assert raised.value.code == "ambiguous-name"
