@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from sifmark.core.errors import SifmarkError, UsageError
     from sifmark.engines.library import RunOutput, run
     from sifmark.library import Comparison, Result, Results, compare, load
+    from sifmark.results.peaks import Peaks, peaks
     from sifmark.studies.library import Study, StudyOutcome, Watcher
 
 # By public name the module that has it.
 _PUBLIC = {
     "Comparison": "sifmark.library",
     "Image": "sifmark.builds.library",
+    "Peaks": "sifmark.results.peaks",
     "Reporter": "sifmark.core.console",
     "Result": "sifmark.library",
     "Results": "sifmark.library",
@@ -37,12 +39,14 @@ _PUBLIC = {
     "build_all": "sifmark.builds.library",
     "compare": "sifmark.library",
     "load": "sifmark.library",
+    "peaks": "sifmark.results.peaks",
     "report_to": "sifmark.core.console",
     "run": "sifmark.engines.library",
 }
 __all__ = [
     "Comparison",
     "Image",
+    "Peaks",
     "Reporter",
     "Result",
     "Results",
@@ -57,6 +61,7 @@ __all__ = [
     "build_all",
     "compare",
     "load",
+    "peaks",
     "report_to",
     "run",
 ]

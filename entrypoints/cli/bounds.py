@@ -7,6 +7,7 @@ from typing import Any, Mapping
 from entrypoints.contract.cards import Card
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.planning.configuration import Configuration
+from entrypoints.planning.device_defaults import for_memory
 from entrypoints.results import peaks
 from entrypoints.results.roofline import Roof, bound, work_of_step
 
@@ -32,17 +33,21 @@ def bounds(card: Card, resolved: Configuration) -> list[dict[str, Any]]:
 
 
 def devices(text: str) -> list[str]:
-    """Return the name in the table of peaks that equals a text, in any case, or else those that contain it."""
-    names = dict.fromkeys(name for entry in peaks.table() for name in entry["names"])
-    exact = [name for name in names if name.lower() == text.lower()]
+    """Return the name in the table of peaks that equals a text, in any case, or else those that contain it.
+
+    A name that several cards have is only a part of what tells them apart.
+    """
+    names = {name: entry for entry in peaks.table() for name in entry["names"]}
+    exact = [name for name, entry in names.items() if name.lower() == text.lower() and not entry.get("by_memory")]
     return exact or [name for name in names if text.lower() in name.lower()]
 
 
 def bounds_of_workload(card: Card, device: str) -> list[dict[str, Any]]:
     """Return the highest throughput of each task on one device of a name in the table of peaks.
 
-    It is that of the card's default batch for such devices, computed at once, in its default precision or, on a device
-    without a cited peak in it, in the next that has one. Parts of a device are apart, as in the table.
+    It is that of the batch that a run has there by default, for the memory in the table, and in its micro-batches, in
+    the card's default precision or, on a device without a cited peak in it, in the next that has one. Parts of a device
+    are apart, as in the table.
     """
     entries = [entry for entry in peaks.table() if device in entry["names"]]
     each = (_bound_of_task(card, task, entry) for task in card.tasks if task != MICROBENCHMARK for entry in entries)
@@ -51,14 +56,16 @@ def bounds_of_workload(card: Card, device: str) -> list[dict[str, Any]]:
 
 def _bound_of_task(card: Card, task: str, entry: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the bound of a task on an entry of the table of peaks; None if nobody counts its operations."""
-    defaults = card.defaults_for(entry["kind"], task)
+    defaults = for_memory(card.defaults_for(entry["kind"], task), peaks.reported_mib(entry))
+    batch = int(defaults["batch_size"])
     precision = peaks.nearest_precision(entry, defaults["precision"])
     configuration = {
-        **dict.fromkeys(("device_iterations", "gradient_accumulation", "replicas"), 1),
+        **dict.fromkeys(("device_iterations", "replicas"), 1),
+        "gradient_accumulation": batch // int(defaults.get("micro_batch_size") or batch),
         **dict.fromkeys(("strategy", "concurrency")),
         "device": entry["kind"],
         "precision": precision,
-        "batch_size": defaults["batch_size"],
+        "batch_size": batch,
     }
     work = work_of_step(card, task, configuration)
     if work is None:
@@ -68,7 +75,7 @@ def _bound_of_task(card: Card, task: str, entry: Mapping[str, Any]) -> dict[str,
         "task": task,
         "part": entry["granularity"],
         "precision": precision,
-        "batch_size": defaults["batch_size"],
+        "batch_size": batch,
         "throughput": highest.throughput,
         "unit": f"{card.problem['unit']}/s",
         "limit": highest.limit,

@@ -38,10 +38,8 @@ def for_device(card_defaults: Mapping[str, Any], framework: str, kind: str, opti
     if kind not in DEVICES_WITH_DEFAULTS:
         single = framework == "tensorflow" and kind == "ipu"  # whose networks have no half precision there
         return DeviceDefaults({**card_defaults, "precision": "fp32"} if single else card_defaults, None)
-    device, values, notes = present_device.find(kind), dict(card_defaults), []
-    for tier in values.pop("by_memory", ()):
-        if device.memory_mib is not None and device.memory_mib >= tier["gib"] * MIB_OF_GIB:
-            values.update({name: size for name, size in tier.items() if name != "gib"})
+    device, notes = present_device.find(kind), []
+    values = for_memory(card_defaults, device.memory_mib)
     precision, why = _precision(values["precision"], framework, kind, device)
     if why and options.precision is None:
         notes.append(f"precision {precision} in place of {values['precision']}: {why}")
@@ -54,6 +52,15 @@ def for_device(card_defaults: Mapping[str, Any], framework: str, kind: str, opti
             del values["compile"]
             notes.append(f"not compiled: {why_not}")
     return DeviceDefaults(values, ChosenFor(name=device.name, memory_mib=device.memory_mib, notes=notes))
+
+
+def for_memory(card_defaults: Mapping[str, Any], memory_mib: float | None) -> dict[str, Any]:
+    """Return the defaults of a task on a device with so much memory; unknown memory may be small."""
+    values = dict(card_defaults)
+    for tier in values.pop("by_memory", ()):
+        if memory_mib is not None and memory_mib >= tier["gib"] * MIB_OF_GIB:
+            values.update({name: size for name, size in tier.items() if name != "gib"})
+    return values
 
 
 def _precision(wanted: str, framework: str, kind: str, device: PresentDevice) -> tuple[str, str | None]:

@@ -20,7 +20,7 @@ from entrypoints.rules import (  # noqa: F401
 )
 from entrypoints.rules.facts import Facts
 from entrypoints.rules.kinds import chains, generation, load, microbenchmark, requests, search, training  # noqa: F401
-from entrypoints.rules.rule import RULES
+from entrypoints.rules.rule import RULES, Rule
 
 UNJUDGED = "inconsistent"  # a state that says itself that the numbers contradict each other
 
@@ -33,4 +33,12 @@ def violations(document: Mapping[str, Any], text: str | None = None) -> list[str
     if document["status"]["state"] == UNJUDGED:
         return []
     facts = Facts(document, text)
-    return [f"{text} [{code}]" for code, rule in RULES.items() for text in rule.check(facts)]
+    return [f"{text} [{code}]" for code, rule in RULES.items() for text in _kept(rule, facts)]
+
+
+def _kept(rule: Rule, facts: Facts) -> list[str]:
+    """Return what breaks a rule. Numbers of which a rule makes none, such as 1e308 samples, are no measurement."""
+    try:
+        return list(rule.check(facts))
+    except (ArithmeticError, ValueError) as error:
+        return [f"it cannot be checked: {type(error).__name__}: {error}"]

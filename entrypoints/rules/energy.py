@@ -8,7 +8,8 @@ from typing import Iterator, NamedTuple, Sequence
 from entrypoints.metering import names
 from entrypoints.metering.energy import FEWEST_PERIODS, LONGEST_GAP
 from entrypoints.metering.meters import replay
-from entrypoints.rules.facts import FIRST_VERSION, Facts, is_number, is_whole, near
+from entrypoints.results import peaks
+from entrypoints.rules.facts import FIRST_VERSION, Facts, device_named, is_number, is_whole, near
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 OF_ENERGY = (
@@ -41,6 +42,8 @@ METERS = {
     "replay": KindOfMeter((replay.NAME,), (), replay.SCOPES),
 }
 JOULES_PER_WATT_HOUR = 3600.0
+ACCELERATORS = ("cuda", "xpu", "hpu", "ipu")  # which take little but for the run: a host has other work
+LEAST_OF_IDLE, MOST_OF_RATED = 0.75, 1.3
 MOST_WATTS = 1e5  # of a device: no node takes 100 kW
 LATE_READINGS = 5  # the two around a window, the last of a run, and two that were late
 SECONDS_SLACK = 0.1  # s, of clocks that are read one after the other
@@ -238,6 +241,29 @@ def trace_is_of_the_run(facts: Facts) -> Iterator[str]:
         yield differ("power.trace: its length", seconds, elapsed, "at most the run")
     if rest is not None and rest > 0:
         yield differ("power.trace.rest_until_seconds", rest, 0.0, "at most the begin of the timed window")
+
+
+@rule(
+    "accelerators take at least 0.75 of their idle power, and each at most 1.3 of its rated power, where the table of "
+    "peaks has one of no smaller a part than the meter's",
+    "A device that works takes more than one that rests, and no more than its supply is built for.",
+    "a quarter below idle power, which falls while a device cools; 0.3 above rated power, since sites may raise limits",
+)
+def power_is_possible(facts: Facts) -> Iterator[str]:
+    """Compare the mean power with that of the rest, and with the rated one."""
+    power, device = facts.document["power"], facts.document["accelerator"]
+    if facts.document["provenance"]["simulated"] or device["kind"] not in ACCELERATORS or "source" not in power:
+        return
+    mean, idle = facts.metric("power_mean"), ((power.get("idle") or {}).get("power") or {}).get("value")
+    if mean is not None and is_number(idle) and mean < LEAST_OF_IDLE * idle:
+        yield differ("metrics.power_mean", mean, LEAST_OF_IDLE * idle, "at least power.idle.power")
+    rated = peaks.rated_power(device_named(device))
+    if rated.watts is None or (power["scope"], rated.scope) == ("board", "package"):
+        return
+    for number, metered in enumerate(power.get("devices", ())):
+        watts = metered["power_mean"]["value"]
+        if watts is not None and watts > MOST_OF_RATED * rated.watts:
+            yield differ(f"power.devices.{number}.power_mean", watts, rated.watts, "at most the rated power")
 
 
 @rule(

@@ -129,8 +129,12 @@ def units_of_step(configuration: Document, task: str) -> int:
 
 
 def near(first: float, second: float, relative: float = RELATIVE) -> bool:
-    """Return whether two numbers are equal but for rounding."""
-    return abs(first - second) <= max(relative * max(abs(first), abs(second)), ABSOLUTE)
+    """Return whether two numbers are equal but for rounding. No measurement is near infinity."""
+    return (
+        math.isfinite(first)
+        and math.isfinite(second)
+        and abs(first - second) <= max(relative * max(abs(first), abs(second)), ABSOLUTE)
+    )
 
 
 def mean_bounds(quantiles: Document, count: int) -> tuple[float, float]:

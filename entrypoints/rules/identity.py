@@ -15,6 +15,17 @@ LARGEST = 1e39  # of any number: a loss in single precision that has not overflo
 _LARGE = b"0" * 39  # how JSON writes a large number if not with an exponent, with zeros for its digits
 _AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 CORRECTED = 2  # the largest factor between a number of a card and that of another version of it
+FORMER_TITLES = {  # of cards whose problem is the same, in results of sifmark 0.2 and earlier
+    "gpt2": "GPT-2 over characters, 67 symbols and 128 places",
+    **{
+        f"gpt2_{size}": f"GPT-2 {words} over characters, 67 symbols and 128 places"
+        for size, words in (("medium", "medium"), ("large", "large"), ("xl", "XL"), ("xxl", "XXL"), ("xxxl", "XXXL"))
+    },
+    "gpt_117m": "GPT with 117 million parameters, 1024 places",
+    "gpt_800m": "GPT with 800 million parameters, 2048 places",
+    "gpt_13b": "GPT with 13 billion parameters, 2048 places",
+    "gpt_175b": "GPT with 175 billion parameters, 2048 places",
+}
 # Fields whose texts are names of programs and vendors; all others may be in any language.
 ASCII = ("workload", "accelerator", "host")
 
@@ -36,6 +47,8 @@ def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
     for name, value in expected.items():
         if workload[name] != value:
             yield differ(f"workload.{name}", workload[name], value, f"the identity of {card.name}")
+    if workload["title"] not in (card.title, FORMER_TITLES.get(card.name)):
+        yield differ("workload.title", workload["title"], card.title, f"the identity of {card.name}")
     if facts.task not in card.tasks:
         yield differ("workload.task", facts.task, ", ".join(card.tasks), f"the identity of {card.name}")
     elif workload["flops"]["per_unit"] != card.flops_per_unit(facts.task):

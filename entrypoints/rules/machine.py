@@ -23,6 +23,11 @@ EXECUTION = {  # how it begins, by framework and whether the model is compiled
     "tensorflow": {False: "graph (tf.function),", True: "graph (tf.function) compiled by XLA,"},
 }
 MOST_PROCESSORS = 8192  # of a Linux kernel: the most that can count a second at the same time
+MOST_DEVICES, MOST_OF_A_COUNT = 10**6, 10**12
+COUNTS = (
+    *("batch_size", "micro_batch_size", "gradient_accumulation", "device_iterations", "steps", "warmup_steps"),
+    *("concurrency", "samples_per_epoch", "steps_per_epoch", "data_workers"),
+)
 PLUGGED = 2  # memory may be plugged into a virtual machine, or out of it, between two readings
 RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 NO_WINDOW = "the timed window did not end"
@@ -139,6 +144,46 @@ def peaks_are_those_of_the_table(facts: Facts) -> Iterator[str]:
 
 
 @rule(
+    "a device whose name is in the table of peaks is of the vendor of that name, and has the memory of an entry with "
+    "it: 0.88 to 1.005 of the size that the vendor states, or any part of one that a processor shares",
+    "Names are compared, and a name is easier to change than all that a driver says.",
+    "a part that drivers and error correction keep",
+)
+def device_is_that_of_its_name(facts: Facts) -> Iterator[str]:
+    """Compare vendor and memory with those of the name."""
+    device = facts.document["accelerator"]
+    entries = peaks.named(device_named(device))
+    if not entries:
+        return
+    vendor, expected = device.get("vendor"), peaks.vendor(device["name"])
+    if vendor not in (None, expected):
+        yield differ("accelerator.vendor", vendor, expected, f"the name {device['name']}")
+    memory = device.get("memory_mib")
+    sure = [entry for entry in entries if not entry.get("by_memory")]  # the others are not all cards of a name
+    if memory is not None and sure and not any(peaks.fits(entry, memory) for entry in sure):
+        yield differ("accelerator.memory_mib", memory, sure[0]["memory"]["gib"] * 1024, f"the name {device['name']}")
+
+
+@rule(
+    "a run has at most 1e6 devices, ranks, replicas, stages and instances, and no other count of its configuration is "
+    "over 1e12",
+    "No machine is larger, and what follows from such numbers is not computed.",
+)
+def counts_are_possible(facts: Facts) -> Iterator[str]:
+    """Check the size of counts."""
+    given, device = facts.configuration, facts.document["accelerator"]
+    for name in ("replicas", "stages", "instances"):
+        if given.get(name, 1) > MOST_DEVICES:
+            yield f"configuration.{name}: {given[name]!r} are beyond any machine"
+    for name in ("count", "ranks", "replicas"):
+        if device.get(name, 1) > MOST_DEVICES:
+            yield f"accelerator.{name}: {device[name]!r} are beyond any machine"
+    for name in COUNTS:
+        if (given.get(name) or 0) > MOST_OF_A_COUNT:
+            yield f"configuration.{name}: {given[name]!r} is beyond any run"
+
+
+@rule(
     "a completed run has a version of its framework, and `libraries` no other one; `simulated` is a device of a test, "
     "a model of an IPU or a meter that plays a trace; an image is for the host's architecture",
     "Versions say what ran.",
@@ -163,9 +208,9 @@ def software_is_what_ran(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "sockets <= cores <= threads, threads_usable <= threads, at most as many processors in `cpu_affinity`; available "
-    "memory <= memory; shares of time are 0 to 100 %; stolen and waited times are 0 to those of all processors; a "
-    "completed run has timed",
+    "sockets <= cores <= threads <= 8192, threads_usable <= threads, at most as many processors in `cpu_affinity`; "
+    "available memory <= memory; shares of time are 0 to 100 %; stolen and waited times are 0 to those of all "
+    "processors; a completed run has timed",
     "No part is larger than the whole.",
     "memory: a factor of 2, since some may be plugged in; times: those of 8192 processors, the most of Linux",
 )
@@ -176,6 +221,8 @@ def facts_are_possible(facts: Facts) -> Iterator[str]:
         fewer, more = host[part]["value"], host[whole]["value"]
         if is_number(fewer) and is_number(more) and fewer > more:
             yield differ(f"host.{part}", fewer, more, f"at most host.{whole}")
+    if is_number(host["threads"]["value"]) and host["threads"]["value"] > MOST_PROCESSORS:
+        yield differ("host.threads", host["threads"]["value"], MOST_PROCESSORS, "at most a Linux kernel")
     bound, threads = before["cpu_affinity"]["value"], host["threads"]["value"]
     if isinstance(bound, str) and is_number(threads) and processors(bound) > threads:
         yield differ("conditions.cpu_affinity", bound[:60], threads, "at most host.threads")

@@ -10,6 +10,7 @@ from entrypoints.rules.facts import Document, Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 OF_THE_LARGEST = ("peak_process_memory", "peak_allocated_memory")
+COUNTED = (*OF_THE_LARGEST, "window", "epoch_time", "steps")
 
 
 def ranks_of(facts: Facts) -> list[Document]:
@@ -27,7 +28,7 @@ def ranks_are_all_there(facts: Facts) -> Iterator[str]:
     if "ranks" not in facts.document or "count" not in facts.document["accelerator"]:
         return
     ranks, expected = ranks_of(facts), facts.ranks if facts.ranks > 1 else 0
-    if [rank["rank"] for rank in ranks] != list(range(expected)):
+    if len(ranks) != expected or any(rank["rank"] != number for number, rank in enumerate(ranks)):
         yield differ("ranks", len(ranks), expected, "the ranks of the run")
     for rank in ranks:
         if facts.completed and rank["host"] is None:
@@ -79,6 +80,19 @@ def metrics_of_ranks_follow_from_ranks(facts: Facts) -> Iterator[str]:
         peaks = [rank[name]["value"] for rank in ranks if rank[name]["value"] is not None]
         if peaks and facts.metric(name) is not None:
             yield from unequal_metrics(facts, {name: max(peaks)}, "ranks")
+
+
+@rule(
+    "no memory, time or number of steps of a rank is negative",
+    "Nothing that is counted or timed is less than nothing.",
+)
+def ranks_are_possible(facts: Facts) -> Iterator[str]:
+    """Check the sign of what is said of each rank."""
+    for rank in ranks_of(facts):
+        for name in COUNTED:
+            value = rank[name] if name == "steps" else rank[name]["value"]
+            if value is not None and value < 0:
+                yield f"ranks.{rank['rank']}.{name}: {value!r} is negative"
 
 
 @rule(

@@ -36,6 +36,7 @@ PREPARED, CHECKED = 60.0, 1800.0  # s before a run: looking at data and host; th
 MEANINGS = frozenset(status.meaning for name, status in STATUSES.items() if name in ("completed", "time_limit"))
 ROUNDED = 1e-6
 STATISTICS = 1e-6  # libraries of other systems compute a cosine with another last digit
+FEW_STEPS, MANY_STEPS, SLOWER = 3, 10, 1.5  # untimed steps before the window; times the slowest timed one
 FUTURE = timedelta(days=1)  # clocks of hosts differ
 
 
@@ -183,6 +184,23 @@ def phases_follow_each_other(facts: Facts) -> Iterator[str]:
 def _window_ended(facts: Facts) -> bool:
     """Return whether the timed window may have ended: it is followed by an evaluation or a diagnosis."""
     return facts.target_reached or facts.configuration["steps"] in (None, facts.count)
+
+
+@rule(
+    "the second half of the untimed steps are not all slower than every timed step: not 3 or more of them by half, and "
+    "not 10 or more at all, where at least as many were timed",
+    "Warming up is over before the window begins: slow steps that end where it does were put there.",
+)
+def warmup_is_no_refuge(facts: Facts) -> Iterator[str]:
+    """Compare the last untimed steps with the slowest timed one."""
+    if not facts.timed or facts.seconds is None or facts.configuration["concurrency"]:
+        return
+    last = facts.seconds[facts.untimed // 2 : facts.untimed]
+    if len(last) < FEW_STEPS or len(facts.timed) < len(last):
+        return
+    slowest = max(facts.timed) * (1.0 if len(last) >= MANY_STEPS else SLOWER)
+    if min(last) > slowest:
+        yield differ("steps.seconds: the last untimed ones", min(last), max(facts.timed), "at most the timed ones")
 
 
 @rule(

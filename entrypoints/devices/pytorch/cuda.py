@@ -30,8 +30,8 @@ BF16_LSTM, BF16_LSTM_OF_CUDNN, CUDNN_WITH_BF16_LSTM = (2, 3), (2, 10), 91300
 # Compute units of a die distinguish MI250 and MI250X, for which drivers have one name. PyTorch shows each die.
 UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
-# Compute units of MI308X, MI300A and MI300X; one of several partitions has other numbers.
-MI300, WHOLE_MI300 = "gfx942", (80, 228, 304)
+# Compute units of MI308X, MI300A and MI300X, and of the MI350 series; one of several partitions has other numbers.
+WHOLE = {"gfx942": (80, 228, 304), "gfx950": (256,)}
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
@@ -173,7 +173,7 @@ def facts(properties: object) -> DeviceFacts:
     if "MI250" in name:
         name = UNITS_OF.get(units, name)
     own = architecture(properties)
-    part = AMD and own == MI300 and units not in WHOLE_MI300
+    part = AMD and own in WHOLE and units not in WHOLE[own]
     die = "MI250" in name or (own in DIES_OF_A_MODULE and "MI210" not in name)
     uuid = None if AMD else getattr(properties, "uuid", None)  # from torch 2.4 on; ROCm's differs from amdsmi's
     named = f"{'MIG' if ' MIG ' in name else 'GPU'}-{uuid}" if uuid else None

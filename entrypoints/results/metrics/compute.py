@@ -10,9 +10,10 @@ from entrypoints.results.roofline import Roof, bound
 
 
 def achieved_flops(measurement: Measurement) -> Metric:
-    """Operations that the model needs for the units of the timed window, over its length.
+    """Operations of the model for the units of the timed window, over its length.
 
-    What a device computes beyond that, such as recomputed activations, does not count.
+    Attention counts in full, also in a causal model. What a device computes beyond that, such as recomputed
+    activations, does not count.
     """
     if why := no_window(measurement):
         return Metric(None, "FLOP/s", why)

@@ -20,8 +20,11 @@ from entrypoints.contract.points import (
     operation_of,
     tolerance,
 )
+from entrypoints.contract.session import DeviceFacts
+from entrypoints.results import peaks
+from entrypoints.results.peaks import Memory
 from entrypoints.results.points import RATES
-from entrypoints.rules.facts import Document, Facts, near
+from entrypoints.rules.facts import Document, Facts, device_named, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
@@ -29,6 +32,8 @@ WAYS = [(way, memory) for way in (TO_DEVICE, TO_HOST) for memory in (PINNED, PAG
 # Beside its calls, a sweep writes inputs that calls change, and waits for the other ranks at each point. A call may be
 # as fast as writing its input, and a host that is busy may take its turns from all of these.
 FILLED, OF_A_POINT = 0.3, 0.02  # of the window; s of each point in each sweep
+FASTEST_LINK = 450e9  # bytes/s each way: NVLink-C2C, in the table of systems of CARAML (SC24)
+ABOVE, BEYOND, OF_A_CACHE = 1.1, 4, 10
 SKEW = 0.05  # s by which ranks may leave the sweep before the timed window, and this one, at different times
 
 
@@ -119,6 +124,37 @@ def _rates(facts: Facts, row: Document) -> tuple[float | None, float | None, flo
         return None, None, 2 * row["size"] ** 3 / typical
     rate = row["size"] / typical / GIGA
     return rate, rate * bus_factor(operation, int(facts.configuration["replicas"])), None
+
+
+@rule(
+    "on devices of the table of peaks, at each point: matmul is at most at 1.1 of the peak; the bus bandwidth at most "
+    "1.1 of the memory's for buffers beyond four times the caches, and ten times that for smaller ones; a copy between "
+    "host and device at most that of the memory, and 450 GB/s unless host and device share one",
+    "No device does more than its data sheet says, no cache is ten times as fast as its memory, and no link between a "
+    "processor and an accelerator is faster than NVLink-C2C.",
+    "0.1, since clocks may be above those of data sheets",
+)
+def points_are_possible(facts: Facts) -> Iterator[str]:
+    """Compare rates with the peak and the bandwidth of the table."""
+    device = device_named(facts.document["accelerator"])
+    if facts.points is None or facts.document["provenance"]["simulated"]:
+        return
+    memory, peak = peaks.memory(device), peaks.of_device(device, facts.configuration["precision"]).flops
+    for number, row in enumerate(facts.points["measured"]):
+        limits = {RATES[1]: _most_bandwidth(facts, row["size"], memory, device), RATES[2]: peak}
+        for name, limit in limits.items():
+            if limit and row[name] and row[name] > ABOVE * limit:
+                yield differ(f"points.measured.{number}.{name}", row[name], limit, f"at most {device.name}")
+
+
+def _most_bandwidth(facts: Facts, size: int, memory: Memory, device: DeviceFacts) -> float | None:
+    """Return the highest bandwidth of a point in GB/s, None if nobody cites that of the memory."""
+    if memory.bandwidth is None or facts.points is None:
+        return None
+    if facts.points["operation"] == HOST_DEVICE:
+        shared = any(entry["memory"].get("shared") for entry in peaks.named(device))
+        return memory.bandwidth / GIGA if shared else min(memory.bandwidth, FASTEST_LINK) / GIGA
+    return memory.bandwidth / GIGA * (1 if size > BEYOND * memory.cache else OF_A_CACHE)
 
 
 @rule(

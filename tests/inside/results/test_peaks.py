@@ -12,41 +12,87 @@ from entrypoints.results import peaks
 
 GRANULARITIES = ("die", "tile", "package", "board", "node")
 NAMES = [name for entry in peaks.table() for name in entry["names"]]
+WIDEST_FIRST = ("fp64", *PRECISIONS, "fp8")  # integers are apart: some devices have few of their units
+MIB_OF_GIB = 1024
 
 
-def device(name, granularity="package", count=1):
-    return DeviceFacts("cuda", "nobody", name, count, granularity, None, 1, 1, "eager", simulated=True)
+def device(name, granularity="package", count=1, mib=None):
+    return DeviceFacts("cuda", "nobody", name, count, granularity, mib, 1, 1, "eager", simulated=True)
 
 
-@pytest.mark.parametrize("entry", peaks.table(), ids=lambda entry: entry["names"][0])
+@pytest.mark.parametrize("entry", peaks.table(), ids=peaks.label)
 def test_an_entry_is_whole_and_cited(entry):
-    assert set(entry) - {"memory"} == {"names", "kind", "granularity", "flops", "source", "power"}
+    optional = {"memory", "power", "by_memory"}
+    assert set(entry) - optional == {"names", "kind", "granularity", "flops", "source"}
     assert entry["kind"] in ("cuda", "xpu", "hpu", "ipu") and ("memory" in entry) == (entry["kind"] != "ipu")
     assert entry["names"] and all(name == name.strip() and name for name in entry["names"])
     assert entry["granularity"] in GRANULARITIES
-    assert entry["flops"] and set(entry["flops"]) <= set(PRECISIONS)
+    assert entry["flops"] and set(entry["flops"]) <= {*WIDEST_FIRST, "int8"}
     assert "https://" in entry["source"]
-    rates = [entry["flops"][precision] for precision in PRECISIONS if precision in entry["flops"]]
+    rates = [entry["flops"][precision] for precision in WIDEST_FIRST if precision in entry["flops"]]
     assert rates == sorted(rates), "no device is slower in a narrower format"
-    assert all(1e12 < rate < 1e16 for rate in rates), "FLOP/s, not TFLOP/s"
-    power = entry["power"]
+    assert all(1e12 < rate < 1e16 for rate in entry["flops"].values()), "FLOP/s, not TFLOP/s"
+    power = entry.get("power", {"watts": 100, "scope": "board", "source": "http"})
     assert set(power) == {"watts", "scope", "source"} and 50 < power["watts"] < 2000 and "http" in power["source"]
     assert power["scope"] in ("package", "board")
 
 
-@pytest.mark.parametrize(
-    "entry", [entry for entry in peaks.table() if "memory" in entry], ids=lambda entry: entry["names"][0]
-)
+@pytest.mark.parametrize("entry", [entry for entry in peaks.table() if "memory" in entry], ids=peaks.label)
 def test_a_memory_is_whole_and_cited(entry):
     memory = entry["memory"]
-    assert set(memory) == {"bandwidth", "cache_mib", "source"} and "http" in memory["source"]
-    assert 1e11 < memory["bandwidth"] < 1e13, "bytes/s, not GB/s"
-    assert 1 < memory["cache_mib"] < 1000
+    assert set(memory) - {"bandwidth", "shared"} == {"cache_mib", "gib", "source"} and "http" in memory["source"]
+    assert 1e11 < memory.get("bandwidth", 1e12) < 1e13, "bytes/s, not GB/s"
+    assert 1 < memory["cache_mib"] < 1000 and 10 < memory["gib"] < 1000
 
 
-def test_no_device_has_two_peaks():
-    devices = [(name, entry["granularity"]) for entry in peaks.table() for name in entry["names"]]
-    assert len(devices) == len(set(devices))
+@pytest.mark.parametrize("entry", peaks.table(), ids=peaks.label)
+def test_a_name_and_a_size_are_of_one_entry(entry):
+    """And no other entry has them."""
+    size = entry["memory"]["gib"] * MIB_OF_GIB if "memory" in entry else None
+    precision, flops = next(iter(entry["flops"].items()))
+    for name in entry["names"]:
+        whole = device(name, entry["granularity"], mib=size)
+        assert peaks.of_device(whole, precision) == (flops, entry["source"], None)
+        assert peaks.named(whole) == [entry]
+
+
+# What nvidia-smi and PyTorch report, in MiB.
+SIZES = [
+    ("NVIDIA H200", 143771, 143155.9375),
+    ("NVIDIA H100 NVL", 95830, 95830),
+    ("NVIDIA B200", 183359, 182630),
+    ("NVIDIA B300 SXM6 AC", 275040, 275040),
+    ("NVIDIA GB200", 189471, 189471),
+    ("NVIDIA GB300", 284208, 284208),
+    ("NVIDIA GH200 480GB", 97871, 97280),
+    ("NVIDIA GH200 144G HBM3e", 146831, 146831),
+    ("NVIDIA H100 80GB HBM3", 81559, 81559),
+    ("NVIDIA A100-PCIE-40GB", 40960, 40339.3125),
+    ("NVIDIA A100-SXM4-40GB", 40960, 40441),
+    ("NVIDIA L40S", 46068, 46068),
+    ("NVIDIA A10", 23028, 23028),
+    ("NVIDIA L4", 23034, 23034),
+    ("NVIDIA RTX 6000 Ada Generation", 49140, 46068),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", 97887, 97280),
+    ("Tesla T4", 15360, 15109),
+    ("Intel(R) Data Center GPU Max 1100", 49135, 49152),
+    ("Intel(R) Arc(TM) B580 Graphics", 12215, 11605.1),
+]
+
+
+@pytest.mark.parametrize(("name", "most", "least"), SIZES)
+def test_a_size_is_what_drivers_report(name, most, least):
+    (entry,) = peaks.named(device(name))
+    assert peaks.fits(entry, most) and peaks.fits(entry, least)
+    assert not peaks.fits(entry, 0.8 * most) and not peaks.fits(entry, 1.2 * most)
+
+
+@pytest.mark.parametrize(
+    ("mib", "flops"), [(95830, 989.4e12), (65247, None), (81559, None), (97871, None), (None, None)]
+)
+def test_the_memory_tells_cards_of_one_name_apart(mib, flops):
+    """NVIDIA H100 is the SXM5 card with 94 GB, and that with 64 GB, of which nobody cites a peak."""
+    assert peaks.of_device(device("NVIDIA H100", mib=mib), "bf16").flops == flops
 
 
 def test_two_tiles_are_the_whole():
@@ -61,8 +107,14 @@ def test_two_tiles_are_the_whole():
 def test_the_power_of_a_device_is_of_a_scope():
     assert peaks.rated_power(device("AMD Instinct MI250", "die"))[:2] == (560, "package")
     assert peaks.rated_power(device("GC200"))[:2] == (1500, "board")
-    unknown = peaks.rated_power(device("NVIDIA H200 NVL"))
-    assert unknown == (None, None, None, "no cited power for NVIDIA H200 NVL (package)")
+    for name in ("NVIDIA H300", "NVIDIA A30"):
+        assert peaks.rated_power(device(name)) == (None, None, None, f"no cited power for {name} (package)")
+
+
+def test_a_memory_without_a_bandwidth_is_no_roof():
+    cited = peaks.memory(device("Intel(R) Data Center GPU Max 1100"))
+    assert cited == (None, 0.0, None, "no cited memory bandwidth for Intel(R) Data Center GPU Max 1100 (package)")
+    assert peaks.roof(device("Intel(R) Data Center GPU Max 1100"), "bf16") == (355.6e12, None, 0.0)
 
 
 def test_the_peak_of_a_device_with_its_source():
@@ -74,7 +126,8 @@ def test_the_peak_of_a_device_with_its_source():
 def test_a_name_that_only_begins_alike_is_another_device(name, more):
     if name + more not in NAMES:
         assert peaks.of_device(device(name + more), "fp16").flops is None
-    assert peaks.of_device(device(name[:-1]), "fp16").flops is None
+    if name[:-1] not in NAMES:  # L40S and L40 are both there
+        assert peaks.of_device(device(name[:-1]), "fp16").flops is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +135,8 @@ def test_a_name_that_only_begins_alike_is_another_device(name, more):
     [
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "package", "bf16"),
         ("NVIDIA A100-SXM4-40GB", "die", "bf16"),
-        ("NVIDIA H200 NVL", "package", "bf16"),
+        ("NVIDIA A100-SXM-64GB", "package", "bf16"),
+        ("AMD Instinct MI355X (32 compute units)", "die", "bf16"),
         ("Tesla V100-SXM2-16GB", "package", "bf16"),
         ("AMD EPYC 7742 64-Core Processor", "node", "fp32"),
     ],

@@ -17,6 +17,7 @@ from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.messages import Message, Phase, Step
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.contract.storage import BYTES
+from entrypoints.metering.present_device import PresentDevice
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 from entrypoints.results import peaks, roofline
@@ -225,9 +226,31 @@ def test_every_workload_that_is_no_microbenchmark_has_a_bound_on_a_device(name):
     for card in CARDS.values():
         each = {bound["task"]: bound for bound in bounds_of_workload(card, name)}
         assert set(each) == set(card.tasks) - {"microbenchmark"}
-        for task, highest in each.items():
+        for highest in each.values():
             assert highest["precision"] in entry["flops"] and highest["throughput"] > 0
-            assert highest["batch_size"] == card.defaults_for(entry["kind"], task)["batch_size"]
+
+
+@pytest.mark.parametrize(
+    ("name", "mib"),
+    [("NVIDIA H100 80GB HBM3", 81559), ("Tesla T4", 15360), ("NVIDIA H200", 143771), ("NVIDIA GB200", 189471)],
+)
+def test_a_list_has_the_batches_that_a_run_on_that_device_has(monkeypatch, name, mib):
+    reported = PresentDevice(name, mib, (9, 0))
+    monkeypatch.setattr("entrypoints.metering.present_device.find", lambda kind: reported)
+    for card in CARDS.values():
+        for bound in bounds_of_workload(card, name):
+            assert bound["batch_size"] == configured(card.name, bound["task"]).batch_size
+
+
+def test_a_larger_memory_has_larger_batches():
+    (training,) = (
+        each for each in bounds_of_workload(CARDS["bert_large"], "NVIDIA H100 80GB HBM3") if each["task"] == "training"
+    )
+    assert training["batch_size"] == 64
+    (training,) = (
+        each for each in bounds_of_workload(CARDS["efficientnet_b0"], "NVIDIA H100 PCIe") if each["task"] == "training"
+    )
+    assert training["batch_size"] == 512
 
 
 def test_the_bound_in_a_list_is_that_of_a_description():
@@ -242,7 +265,8 @@ def test_the_bound_in_a_list_is_that_of_a_description():
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("nvidia h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"]),
+        ("nvidia h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
+        ("nvidia h200", ["NVIDIA H200"]),
         ("GC2", ["GC2"]),
         ("max 1550", ["Intel(R) Data Center GPU Max 1550"]),
         ("H1000", []),

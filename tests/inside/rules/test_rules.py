@@ -8,18 +8,23 @@ from __future__ import annotations
 import copy
 import importlib
 import json
+import math
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 from program import FEW, Program, lay_double
 
 from entrypoints.metering import names as meters
+from entrypoints.results.points import RATES
 from entrypoints.results.result import timestamp
 from entrypoints.rules import energy, memory
 from entrypoints.rules.check import violations
 from entrypoints.rules.correctness import reference_of
+from entrypoints.rules.facts import near
 from entrypoints.rules.rule import RULES
 
+FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200"
 SHORT = ("--warmup-steps", "2", "--batch-size", "3")
 METERED = ("--meter", "double", "--meter-period", "0.01", "--idle-seconds", "0.3")
 RUNS = {
@@ -705,6 +710,91 @@ def test_phases_on_the_clock_of_the_steps_are_as_long_as_these(genuine):
     assert rule not in codes(
         put(put(host, "schema_version", "1.0"), "phases.steady.seconds", lambda value: value + 0.2)
     )
+
+
+def of_h200(name):
+    return json.loads((FIXTURES / f"{name}.json").read_text("utf-8"))
+
+
+def scaled_points(factor):
+    """Points whose times are so many times shorter, with the rates that follow."""
+
+    def scale(rows):
+        return [
+            {
+                **row,
+                "seconds": {key: value / factor for key, value in row["seconds"].items()},
+                **{rate: row[rate] and row[rate] * factor for rate in RATES},
+            }
+            for row in rows
+        ]
+
+    return scale
+
+
+def swapped(document):
+    """A result whose three slowest timed steps, and twice as slow, are the last of its warm-up."""
+    seconds = list(document["steps"]["seconds"])
+    seconds[2:5] = [2 * max(seconds[5:])] * 3
+    return put(document, "steps.seconds", seconds)
+
+
+ON_AN_H200 = [
+    # Micro-benchmarks above the peaks: an H200 that copies 51.8 TB/s, 5.6 peaks of matmul, 1.2 TB/s over PCIe.
+    ("memory_copy", "points.measured", scaled_points(12.5), "points-are-possible"),
+    ("memory_copy", "points.measured", scaled_points(1.3), "points-are-possible"),
+    ("matmul_bf16", "points.measured", scaled_points(6.5), "points-are-possible"),
+    ("host_device", "points.measured", scaled_points(22), "points-are-possible"),
+    # Power below idle, and four times the rated one.
+    ("resnet50_bf16", "metrics.power_mean.value", 50.0, "power-is-possible"),
+    ("resnet50_bf16", "power.devices.0.power_mean.value", 2800.0, "power-is-possible"),
+    # Another name for the device.
+    ("resnet50_bf16", "accelerator.name", "NVIDIA H100 80GB HBM3", "device-is-that-of-its-name"),
+    ("resnet50_bf16", "accelerator.name", "NVIDIA A100-SXM4-80GB", "device-is-that-of-its-name"),
+    ("resnet50_bf16", "accelerator.name", "AMD Instinct MI300X", "device-is-that-of-its-name"),
+    ("resnet50_bf16", "accelerator.memory_mib", 81559.0, "device-is-that-of-its-name"),
+    ("resnet50_bf16", "accelerator.vendor", "AMD", "device-is-that-of-its-name"),
+    # Counts, and another workload's title, or one of its own.
+    ("resnet50_bf16", "host.threads.value", 10**9, "facts-are-possible"),
+    ("resnet50_bf16", "configuration.replicas", 10**9, "counts-are-possible"),
+    ("resnet50_bf16", "accelerator.count", 10**9, "counts-are-possible"),
+    ("resnet50_bf16", "configuration.batch_size", 10**308, "counts-are-possible"),
+    ("resnet50_bf16", "workload.title", "ResNet-50 v1.5 on eight GPUs", "workload-is-that-of-its-identity"),
+    # Steps that are too short for a number.
+    ("resnet50_bf16", "steps.seconds", lambda values: [5e-324] * len(values), "throughput-follows-from-the-steps"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "change", "code"), ON_AN_H200, ids=[f"{path}-{code}" for _, path, _, code in ON_AN_H200]
+)
+def test_what_an_h200_cannot_do_is_refused(name, path, change, code):
+    document = of_h200(name)
+    assert violations(document) == []
+    assert code in codes(put(document, path, change))
+
+
+def test_a_warm_up_does_not_take_the_slow_steps():
+    document = of_h200("gpt_117m_bf16")
+    assert "warmup-is-no-refuge" in codes(swapped(document))
+    seconds = document["steps"]["seconds"]
+    early = put(document, "steps.seconds", [9.0, 9.0, *seconds[2:]])  # compilation, and what is tried once
+    assert "warmup-is-no-refuge" not in codes(early)
+
+
+def test_a_rank_has_no_negative_memory(genuine):
+    for field, value in (("peak_process_memory", -1.0), ("peak_allocated_memory", -1e9), ("window", -1.0)):
+        assert "ranks-are-possible" in codes(put(genuine["ranks"], f"ranks.1.{field}.value", value))
+
+
+@pytest.mark.parametrize("pair", [(1.0, math.inf), (math.inf, math.inf), (-math.inf, 0.0), (math.nan, math.nan)])
+def test_no_number_is_near_infinity(pair):
+    assert not near(*pair) and near(0.1 + 0.2, 0.3)
+
+
+def test_a_rule_that_cannot_compute_is_broken():
+    document = put(of_h200("resnet50_bf16"), "configuration.device_iterations", 10**400)
+    assert any("it cannot be checked: OverflowError" in text for text in violations(document))
 
 
 def staged(document):
