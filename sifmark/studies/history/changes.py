@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
@@ -16,6 +16,7 @@ from sifmark.studies.history.change_points import (
     change_of,
     difference_p,
     discoveries,
+    is_gradual,
 )
 from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
 from sifmark.studies.history.series import HistoryRun, Series
@@ -64,6 +65,7 @@ class Change:
     before: datetime  # the first run after it
     ratio: Ratio
     probability: float
+    gradual: bool  # a straight line fits the two periods better than a step: drift
     differences: tuple[EnvironmentChange, ...]  # of image, driver, host and the like
     measured: tuple[EnvironmentChange, ...]  # clocks and the like
 
@@ -74,6 +76,7 @@ class History:
 
     series: Series
     basis: str
+    correlation: float | None  # of a session with the one before it, by which the tests are widened; None: too few
     periods: tuple[Period, ...]
     changes: tuple[Change, ...]
     unchanged: tuple[Change, ...]
@@ -85,8 +88,8 @@ def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float
     segmentations = [search.run() for _, search in searches]
     kept = _discovered(segmentations, rate)
     return [
-        _history(each, points, search, splits)
-        for each, (points, search), splits in zip(series, searches, kept, strict=True)
+        _history(each, points, replace(search, correlation=found.correlation), splits)
+        for each, (points, search), found, splits in zip(series, searches, segmentations, kept, strict=True)
     ]
 
 
@@ -123,10 +126,11 @@ def _history(series: Series, points: Sequence[SeriesPoint], search: Search, spli
     bounds = [0, *places, len(points)]
     periods = tuple(_period(points[low:high]) for low, high in pairwise(bounds))
     probabilities = {split.places[0]: split.probability for split in splits}
-    changes = [_change(points, bounds[at : at + 3], probabilities[place]) for at, place in enumerate(places)]
+    rho = search.correlation
+    changes = [_change(points, bounds[at : at + 3], rho, probabilities[place]) for at, place in enumerate(places)]
     unchanged = list(_unchanged(points, search, bounds))
     basis = SESSIONS if search.anywhere else RUNS
-    return History(series, basis, periods, tuple(changes), tuple(unchanged))
+    return History(series, basis, rho if search.knows_correlation else None, periods, tuple(changes), tuple(unchanged))
 
 
 def _places_that_matter(search: Search, places: list[int]) -> list[int]:
@@ -151,10 +155,12 @@ def _unchanged(points: Sequence[SeriesPoint], search: Search, bounds: Sequence[i
     places = sorted(search.labels.union(bounds))
     for low, place, high in zip(places, places[1:], places[2:], strict=False):
         if place not in bounds:
-            yield _change(points, (low, place, high), None)
+            yield _change(points, (low, place, high), search.correlation)
 
 
-def _change(points: Sequence[SeriesPoint], bounds: Sequence[int], probability: float | None) -> Change:
+def _change(
+    points: Sequence[SeriesPoint], bounds: Sequence[int], correlation: float, probability: float | None = None
+) -> Change:
     """Return what changed at the middle one of three places."""
     low, place, high = bounds
     before, after = points[low:place], points[place:high]
@@ -165,8 +171,9 @@ def _change(points: Sequence[SeriesPoint], bounds: Sequence[int], probability: f
     return Change(
         sides[0][-1].started,
         sides[1][0].started,
-        change_of(*numbers),
-        difference_p(*numbers) if probability is None else probability,
+        change_of(*numbers, correlation),
+        difference_p(*numbers, correlation) if probability is None else probability,
+        is_gradual(*numbers),
         tuple(environment_changes(*environments)),
         tuple(covariate_changes(*measured)),
     )
