@@ -119,13 +119,14 @@ def _conclude_history(results: Sequence[History], since: datetime | None, fails:
 
 
 def _show_history(table: Table, results: Sequence[History]) -> None:
-    from sifmark.studies.history.changes import RATE, RUNS
+    from sifmark.studies.history.changes import RUNS
+    from sifmark.studies.history.report import notes
 
     if not results:
         return
     output_table(*table.columns, rows=table.rows)
-    if any(each.changes for each in results):
-        status(f"about {RATE:.0%} of such changes are chance; what changed with one need not be its cause")
+    for note in notes(results):
+        status(note)
     for each in results:
         if hosts := each.series.alternating_hosts:
             where = f"{each.series.system}, {each.series.title.partition(',')[0]}"
@@ -193,12 +194,6 @@ def show_scaling(
         )
 
 
-class NodesNamedError(SifmarkError):
-    """A screening names nodes, and was asked to fail then. The exit code is 7, as of the gate of `compare`."""
-
-    exit_code = 7
-
-
 @dataclass(frozen=True)
 class ScreenRequest:
     """What is to be screened, against what, and when a node is named."""
@@ -255,7 +250,7 @@ def screen(
 
 
 def screen_nodes(request: ScreenRequest, list_file: str = "", *, form: str = "table", fail: bool = False) -> None:
-    """Print a screening. Raises NodesNamedError with `fail` if it names a node."""
+    """Print a screening. Raises ScreeningFailedError with `fail` if it names a node, or compared none."""
     from sifmark.results.comparison import tables
     from sifmark.studies.analysis.screening_report import COLUMNS, as_document, report_lines, rows_of
 
@@ -271,9 +266,8 @@ def screen_nodes(request: ScreenRequest, list_file: str = "", *, form: str = "ta
         answer(form, as_document(screening), table, lambda: output("\n".join(report_lines(screening, tables.TEXT))))
     report_left_out(comparison)
     _hand_over(screening, list_file)
-    if fail and screening.named:
-        names = ", ".join(map(printable, screening.named))
-        raise NodesNamedError(f"nodes are named: {names}", "the table above says why", code="nodes-named")
+    if fail:
+        screening.require_healthy()
 
 
 def expected_nodes(text: str) -> tuple[str, ...]:

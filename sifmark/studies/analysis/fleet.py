@@ -47,7 +47,7 @@ def deviating(values: Mapping[str, float], level: float) -> list[Deviation]:
         farthest = max(others, key=lambda name: abs(others[name] - centre))
         deviation = abs(others.pop(farthest) - centre) / spread
         removed.append(farthest)
-        if deviation > _bound(len(others) + 1, level):
+        if deviation > bound_of(len(others) + 1, level):
             beyond = number
     usual = [value for name, value in values.items() if name not in removed[:beyond]]
     outliers = [Deviation(name, tail_of(values[name], usual)) for name in removed[:beyond]]
@@ -63,7 +63,7 @@ def tail_of(value: float, sample: list[float]) -> float:
     return t_pvalue(distance, len(sample) - 1)
 
 
-def _bound(count: int, level: float) -> float:
+def bound_of(count: int, level: float) -> float:
     """Return the largest deviation, in standard deviations, among `count` members of a healthy fleet."""
     t = t_critical(level / count, count - 2)
     return (count - 1) * t / math.sqrt((count - 2 + t * t) * count)

@@ -23,6 +23,9 @@ from sifmark.studies.history.series import HistoryRun, Series
 
 RATE = 0.01  # of the changes that are reported, at most this part may be false ones
 LEAST_CHANGE = 0.02  # a relative change that matters
+# Part of simulated series without a change that had a false one, at most: by sessions from, and correlation up to.
+# benchmarks/statistics/history.py
+HELD = ((60, 0.3, 0.01), (60, 0.7, 0.05), (20, 0.3, 0.05))
 SESSIONS, RUNS = "sessions", "runs"  # what the tests take as independent numbers
 
 
@@ -80,6 +83,14 @@ class History:
     periods: tuple[Period, ...]
     changes: tuple[Change, ...]
     unchanged: tuple[Change, ...]
+
+    @property
+    def held_rate(self) -> float | None:
+        """The part of such series without a change that is reported to have one, at most; None if it is not known."""
+        if self.correlation is None:
+            return None
+        count = len(self.series.sessions)
+        return next((rate for least, most, rate in HELD if count >= least and self.correlation <= most), None)
 
 
 def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float = RATE) -> list[History]:

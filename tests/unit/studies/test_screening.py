@@ -11,12 +11,11 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.study_analysis import NodesNamedError, ScreenRequest, expected_nodes, screen_nodes
+from sifmark.commands.study_analysis import ScreenRequest, expected_nodes, screen_nodes
 from sifmark.core.errors import UsageError
-from sifmark.results.comparison.tables import TEXT
 from sifmark.studies.analysis.node_names import compress, expand
-from sifmark.studies.analysis.screening import SITE, Limits, Screening, screen
-from sifmark.studies.analysis.screening_report import drain_commands, report_lines
+from sifmark.studies.analysis.screening import SITE, Limits, Screening, ScreeningFailedError, screen
+from sifmark.studies.analysis.screening_report import drain_commands
 from sifmark.studies.history.baseline import make_baseline, write_baseline
 
 SERIAL = count()
@@ -165,9 +164,13 @@ def test_repeats_of_a_few_hosts_do_not_say_how_much_others_may_differ(tmp_path: 
     assert any("1 hosts where 3 are needed" in note and "of n02: not compared" in note for note in screening.notes)
 
 
-def test_the_report_has_per_cent(tmp_path: Path) -> None:
-    screening = screened(tmp_path, [run("n01")], limits=Limits(0.005, 0.025))
-    assert "in 0.5 % of all screenings; differences below 2.5 % are" in "\n".join(report_lines(screening, TEXT))
+def test_a_pipeline_stops_if_no_node_was_compared(tmp_path: Path) -> None:
+    folder = write(tmp_path, [run("n01")])
+    request = ScreenRequest((folder,), limits=Limits(0.005, 0.025))
+    screen_nodes(request)
+    with pytest.raises(ScreeningFailedError) as caught:
+        screen_nodes(request, fail=True)
+    assert (caught.value.exit_code, caught.value.code) == (7, "nodes-not-compared")
 
 
 def test_a_kept_baseline_serves_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,7 +198,7 @@ def test_the_list_and_the_commands_are_for_a_scheduler(tmp_path: Path, capsys: p
     speeds = fleet(10) | {"n07": 80.0, "n08": 80.0}
     folder = write(tmp_path / "results", [run(node, speed) for node, speed in speeds.items()])
     listed = tmp_path / "suspects.txt"
-    with pytest.raises(NodesNamedError) as caught:
+    with pytest.raises(ScreeningFailedError) as caught:
         screen_nodes(ScreenRequest((folder,), "n[01-12],n13", limits=Limits()), str(listed), form="table", fail=True)
     assert (caught.value.exit_code, caught.value.code) == (7, "nodes-named")
     assert listed.read_text() == "n13\nn07\nn08\n"
