@@ -63,11 +63,11 @@ def false_alarms(count: int, nights: int) -> Iterator[tuple[str, ...]]:
     yield "noise, no change", "nights", "series with a change"
     for correlation in CORRELATIONS:
         for deviation in DEVIATIONS:
-            chance = random.Random(f"{correlation} {deviation} {nights}")  # noqa: S311 - noise, no secret
+            chance = random.Random(f"{correlation} {deviation} {nights}")  # noqa: S311 - no secret
             alarms = sum(bool(reported(noise(chance, nights, deviation, correlation))) for _ in range(count))
             yield f"correlation {correlation}, {deviation:.0%}", str(nights), _share(alarms, count)
     for name, make in (("Student's, 3 degrees of freedom", heavy_tailed), ("1 night of 10 slow", slow_nights)):
-        chance = random.Random(f"{name} {nights}")  # noqa: S311 - noise, no secret
+        chance = random.Random(f"{name} {nights}")  # noqa: S311 - no secret
         yield name, str(nights), _share(sum(bool(reported(make(chance, nights))) for _ in range(count)), count)
 
 
@@ -76,7 +76,7 @@ def power(count: int, drop: float, deviation: float, nights: int) -> Iterator[tu
     yield ("drop, noise, nights", *map(str, AFTER))
     shares = []
     for after in AFTER:
-        chance = random.Random(f"{drop} {deviation} {nights} {after}")  # noqa: S311 - noise, no secret
+        chance = random.Random(f"{drop} {deviation} {nights} {after}")  # noqa: S311 - no secret
         found = 0
         for _ in range(count):
             values = noise(chance, nights, deviation)

@@ -56,7 +56,7 @@ def screened(fleet: Sequence[Sequence[float]]) -> Screening:
 
 def row(name: str, noise: Sequence[Noise], nodes: int, slow: int, count: int) -> tuple[str, ...]:
     """Return how many fleets had an outlier, and how many had all slow nodes named; and the rate that was stated."""
-    chance = random.Random(f"{name} {len(noise)} {nodes} {slow}")  # noqa: S311 - noise, no secret
+    chance = random.Random(f"{name} {len(noise)} {nodes} {slow}")  # noqa: S311 - no secret
     alarms = found = 0
     stated = 0.0
     for _ in range(count):

@@ -36,7 +36,7 @@ def deviating(values: Mapping[str, float], level: float) -> list[Deviation]:
     """
     if len(values) < FEWEST:
         raise ValueError(f"{len(values)} members where {FEWEST} are needed")
-    level *= SMALL_FLEET_LEVEL if len(values) < SMALL_FLEET else 1
+    level = _adjusted(level, len(values))
     others = dict(values)
     removed: list[str] = []
     beyond = 0
@@ -47,7 +47,7 @@ def deviating(values: Mapping[str, float], level: float) -> list[Deviation]:
         farthest = max(others, key=lambda name: abs(others[name] - centre))
         deviation = abs(others.pop(farthest) - centre) / spread
         removed.append(farthest)
-        if deviation > bound_of(len(others) + 1, level):
+        if deviation > _bound(len(others) + 1, level):
             beyond = number
     usual = [value for name, value in values.items() if name not in removed[:beyond]]
     outliers = [Deviation(name, tail_of(values[name], usual)) for name in removed[:beyond]]
@@ -63,7 +63,16 @@ def tail_of(value: float, sample: list[float]) -> float:
     return t_pvalue(distance, len(sample) - 1)
 
 
-def bound_of(count: int, level: float) -> float:
+def distance_of(count: int, level: float) -> float:
+    """Return how far from its fleet the first outlier must be, in standard deviations of the others."""
+    return t_critical(_adjusted(level, count) / count, count - 2)
+
+
+def _adjusted(level: float, count: int) -> float:
+    return level * (SMALL_FLEET_LEVEL if count < SMALL_FLEET else 1)
+
+
+def _bound(count: int, level: float) -> float:
     """Return the largest deviation, in standard deviations, among `count` members of a healthy fleet."""
     t = t_critical(level / count, count - 2)
     return (count - 1) * t / math.sqrt((count - 2 + t * t) * count)

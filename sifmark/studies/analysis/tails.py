@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from sifmark.results.comparison.student import t_pvalue
-from sifmark.studies.analysis.fleet import Deviation, bound_of
+from sifmark.studies.analysis.fleet import Deviation, distance_of
 
 DEGREES = (3.0, 4.0, 5.0, 7.0, 10.0, 20.0, math.inf)  # of freedom; infinity is normal
 NORMAL = 0.9  # presumed probability of normal tails; the others share the rest
@@ -62,9 +62,11 @@ class _Fit:
         return sum(w * _tail(distance / s, df) for w, df, s in chosen) / sum(w for w, _, _ in chosen)
 
     def rate(self, level: float) -> float:
-        """Return the chance that any node of a healthy fleet is beyond the limit, over all tails."""
-        limit = self._limit(level) if self.heavy else bound_of(self.count, level) * self.scales[-1]
-        chances = (1 - (1 - _tail(limit / s, df)) ** self.count for df, s in zip(DEGREES, self.scales, strict=True))
+        """Return the chance that any node of a healthy fleet is an outlier, over all tails."""
+        limit = self._limit(level) if self.heavy else distance_of(self.count, level) * self.scales[-1]
+        chances = [1 - (1 - _tail(limit / s, df)) ** self.count for df, s in zip(DEGREES, self.scales, strict=True)]
+        if not self.heavy:
+            chances[-1] = level
         return sum(weight * chance for weight, chance in zip(self.weights, chances, strict=True))
 
     def _limit(self, level: float) -> float:

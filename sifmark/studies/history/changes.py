@@ -176,15 +176,15 @@ def _change(
     low, place, high = bounds
     before, after = points[low:place], points[place:high]
     sides = [[run for point in side for run in point.runs] for side in (before, after)]
-    numbers = [[point.logarithm for point in side] for side in (before, after)]
+    old, new = ([point.logarithm for point in side] for side in (before, after))
     environments = [[run.environment for run in side] for side in sides]
     measured = [[run.covariates for run in side] for side in sides]
     return Change(
         sides[0][-1].started,
         sides[1][0].started,
-        change_of(*numbers, correlation),
-        difference_p(*numbers, correlation) if probability is None else probability,
-        is_gradual(*numbers),
+        change_of(old, new, correlation),
+        difference_p(old, new, correlation) if probability is None else probability,
+        is_gradual(old, new),
         tuple(environment_changes(*environments)),
         tuple(covariate_changes(*measured)),
     )
