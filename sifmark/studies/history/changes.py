@@ -21,7 +21,7 @@ from sifmark.studies.history.change_points import (
 from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
 from sifmark.studies.history.series import HistoryRun, Series
 
-RATE = 0.01  # of the changes that are reported, at most this part may be false, if sessions are as the tests take them
+RATE = 0.01  # false discovery rate of the changes that are reported, if sessions are as the tests take them
 LEAST_CHANGE = 0.02  # a relative change that matters
 # Part of simulated series without a change that had a false one, at most: by sessions from, and correlation up to.
 # benchmarks/statistics/history.py
