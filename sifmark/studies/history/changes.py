@@ -94,7 +94,7 @@ class History:
 
 
 def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float = RATE) -> list[History]:
-    """Return the history of each series. `rate` is the false discovery rate of all their changes, as far as it holds."""
+    """Return the history of each series. `rate` is the false discovery rate of all their changes."""
     searches = [_search(each, least, rate) for each in series]
     segmentations = [search.run() for _, search in searches]
     kept = _discovered(segmentations, rate)
