@@ -11,7 +11,7 @@ from sifmark.commands import framework as cli
 from sifmark.commands.answers import CSV, JSON, MARKDOWN, MOST_LISTED, TABLE, Table, answer, list_left_out
 from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import comma_separated, counted, printable
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import GateError, SifmarkError, UsageError
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_verbose, output, status, warn
 
@@ -34,12 +34,6 @@ _PUBLISHED_REMEDY = (
     "the notes above say what differs: measure with the settings of the study (sifmark published.show {0}), or add "
     "--allow FIELD"
 )
-
-
-class GateError(SifmarkError):
-    """The gate failed. The exit code is 7."""
-
-    exit_code = 7
 
 
 @cli.command("compare", example="compare results/ --baseline site=alpha")

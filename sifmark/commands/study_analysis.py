@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import CSV, JSON, TABLE, Table, answer, answer_lines, list_left_out
-from sifmark.commands.compare import GateError, report_left_out
+from sifmark.commands.compare import report_left_out
 from sifmark.core.console import comma_separated, counted, printable
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import GateError, SifmarkError, UsageError
 from sifmark.core.files import write_text
 from sifmark.core.terminal import output, output_table, status, warn
 
@@ -86,13 +86,14 @@ def _first_day(text: str) -> datetime:
 
 
 def _show_history(table: Table, results: Sequence[History]) -> None:
-    from sifmark.studies.history.changes import RATE, RUNS
+    from sifmark.studies.history.changes import RUNS
+    from sifmark.studies.history.report import notes
 
     if not results:
         return
     output_table(*table.columns, rows=table.rows)
-    if any(each.changes for each in results):
-        status(f"about {RATE:.0%} of such changes are chance; what changed with one need not be its cause")
+    for note in notes(results):
+        status(note)
     for each in results:
         if hosts := each.series.alternating_hosts:
             where = f"{each.series.system}, {each.series.title.partition(',')[0]}"
@@ -181,9 +182,8 @@ def screen(
     answer_lines(form, as_document(screening), table, lambda style: report_lines(screening, style))
     report_left_out(comparison)
     _hand_over(screening, list_file)
-    if fail and screening.named:
-        names = ", ".join(map(printable, screening.named))
-        raise GateError(f"nodes are named: {names}", "the table above says why", code="nodes-named")
+    if fail:
+        screening.require_healthy()
 
 
 def _hand_over(screening: Screening, list_file: str) -> None:

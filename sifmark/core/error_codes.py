@@ -51,6 +51,7 @@ CODES = {
     "names-stale": "The names of an image's workloads refer to an earlier image.",
     "no-trusted-key": "A signature is required, but this site trusts no key that could have made it.",
     "nodes-named": "Nodes failed or are worse than the others, and `study.screen --fail` was asked to say so.",
+    "nodes-not-compared": "No node was compared with others or a baseline, where `study.screen --fail` was asked.",
     "not-a-sif": "The file is not a SIF file.",
     "not-as-announced": "An image that was pulled is not the one that the store announced.",
     "not-built-here": "The image was neither built here nor fetched with a trusted signature.",

@@ -10,6 +10,7 @@ from sifmark.core.paths import IS_CHECKOUT
 _SCRIPT = re.compile(r"ci/setup/[a-z-]+")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_GATE = 7
 # The remedy for a registry that fails.
 REGISTRY_REMEDY = (
     "is it up, and is the name right? `sifmark doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
@@ -48,6 +49,12 @@ class UsageError(SifmarkError):
     """A request that cannot be carried out, such as one with an unknown name or a bad value. The exit code is 2."""
 
     exit_code = EXIT_USAGE
+
+
+class GateError(SifmarkError):
+    """A check that a pipeline asked for did not hold. The exit code is 7."""
+
+    exit_code = EXIT_GATE
 
 
 class UnbuildableError(SifmarkError):

@@ -19,6 +19,11 @@ def t_pvalue(t: float, df: float) -> float:
     return _incomplete_beta(df / 2, 0.5, df / (df + t * t))
 
 
+def f_pvalue(ratio: float, df: float, df_below: float) -> float:
+    """Return the probability that a ratio of two variances with these degrees of freedom is at least as large."""
+    return _incomplete_beta(df_below / 2, df / 2, df_below / (df_below + df * ratio))
+
+
 @cache
 def t_critical(alpha: float, df: float) -> float:
     """Return the critical value of a two-sided t test at level `alpha`, by bisection."""

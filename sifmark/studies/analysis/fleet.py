@@ -36,7 +36,7 @@ def deviating(values: Mapping[str, float], level: float) -> list[Deviation]:
     """
     if len(values) < FEWEST:
         raise ValueError(f"{len(values)} members where {FEWEST} are needed")
-    level *= SMALL_FLEET_LEVEL if len(values) < SMALL_FLEET else 1
+    level = _adjusted(level, len(values))
     others = dict(values)
     removed: list[str] = []
     beyond = 0
@@ -61,6 +61,15 @@ def tail_of(value: float, sample: list[float]) -> float:
         return 0.0 if value != centre else 1.0
     distance = abs(value - centre) / (spread * math.sqrt(1 + 1 / len(sample)))
     return t_pvalue(distance, len(sample) - 1)
+
+
+def distance_of(count: int, level: float) -> float:
+    """Return how far from its fleet the first outlier must be, in standard deviations of the others."""
+    return t_critical(_adjusted(level, count) / count, count - 2)
+
+
+def _adjusted(level: float, count: int) -> float:
+    return level * (SMALL_FLEET_LEVEL if count < SMALL_FLEET else 1)
 
 
 def _bound(count: int, level: float) -> float:

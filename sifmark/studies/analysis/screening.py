@@ -3,11 +3,12 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, log
+from math import exp, log, prod
 from statistics import fmean, median
 from typing import Any, NamedTuple
 
-from sifmark.core.errors import UsageError
+from sifmark.core.console import printable
+from sifmark.core.errors import GateError, UsageError
 from sifmark.results.catalogue import Direction, column_of, screening_paths
 from sifmark.results.comparison.compare import Comparison, compare_results
 from sifmark.results.comparison.compatibility import EXCLUSIONS, NUMERICS, Excluded
@@ -18,6 +19,7 @@ from sifmark.results.documents import MetricValue
 from sifmark.results.marks import FEWEST_REPEATS
 from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
 from sifmark.studies.analysis.node_measures import MEASURES, NodeMeasure, measure_node
+from sifmark.studies.analysis.tails import Fleet, Judged, judge
 from sifmark.studies.history.baseline import Baseline
 
 HOST, SITE, NAME = "host.hostname.value", "site", "workload.name"
@@ -89,6 +91,8 @@ class Screening:
     judged: int  # measures of tests by which nodes were compared
     notes: tuple[str, ...]
     limits: Limits
+    rate: float | None = None  # chance that this fleet has an outlier if healthy, by its own tails; None: no fleet
+    heavy: int = 0  # measures whose tails are heavier than normal, so that nodes must be farther off
 
     @property
     def named(self) -> dict[str, str]:
@@ -97,6 +101,16 @@ class Screening:
         worse = [each for each in self.outliers if each.worse]
         of_outliers = {each.node: f"{each.test}: {outlier_text(each)}" for each in reversed(worse)}
         return {**dict(sorted(reasons.items())), **{n: t for n, t in sorted(of_outliers.items()) if n not in reasons}}
+
+    def require_healthy(self) -> None:
+        """Raise GateError if nodes are named, or if none was compared with anything."""
+        if self.named:
+            cause = f"nodes are named: {', '.join(map(printable, self.named))}"
+            raise GateError(cause, "the table says why", code="nodes-named")
+        if not self.judged:
+            cause = f"none of {len(self.nodes)} nodes could be compared with others, or with a baseline"
+            remedy = f"give results of the same test on {FEWEST} nodes, or --baseline RESULTS"
+            raise GateError(cause, remedy, code="nodes-not-compared")
 
 
 @dataclass
@@ -162,7 +176,12 @@ def screen_nodes(comparison: Comparison, expected: Sequence[str], limits: Limits
     pairs = [(test, measure) for test in tests for measure in MEASURES if _is_judged(test, measure)]
     sides = 2 if any(test.baseline for test in tests) else 1
     level = limits.level / max(1, len(pairs) * sides)
-    outliers = [outlier for test, measure in pairs for outlier in _outliers(test, measure, level, limits.least)]
+    samples = [_NodeSample.of(test, measure) for test, measure in pairs]
+    fleets = [sample for sample in samples if len(sample.values) >= FEWEST]
+    judged = judge([Fleet(each.values, deviating(each.values, level)) for each in fleets], level)
+    outliers = [outlier for sample in samples for outlier in _against_baseline(sample, level, limits.least)]
+    for sample, found in zip(fleets, judged, strict=True):
+        outliers += _against_fleet(sample, found, limits.least)
     return Screening(
         tuple(sorted(nodes)),
         tuple(sorted(failures)),
@@ -171,6 +190,8 @@ def screen_nodes(comparison: Comparison, expected: Sequence[str], limits: Limits
         len(pairs),
         tuple(notes),
         limits,
+        1 - prod(1 - each.rate for each in judged) if judged else None,
+        sum(each.heavy for each in judged),
     )
 
 
@@ -256,19 +277,34 @@ def _is_judged(test: NodeTest, measure: NodeMeasure) -> bool:
     return count >= FEWEST or any(_baseline_sample(test, measure, node) for node in test.values(measure.name))
 
 
-def _outliers(test: NodeTest, measure: NodeMeasure, level: float, least: float) -> Iterator[Outlier]:
-    values = test.values(measure.name)
-    relative = measure.relative and all(value > 0 for numbers in values.values() for value in numbers)
-    scaled = {node: _centre(numbers, relative) for node, numbers in values.items()}
-    if len(scaled) >= FEWEST:
-        usual = median(scaled.values())
-        for each in deviating(scaled, level):
-            place = _Place(scaled[each.member], usual, each.tail, relative, FLEET)
-            yield from _outlier(test, measure, each.member, place, least)
+class _NodeSample(NamedTuple):
+    """What the nodes have of one measure of a test; logarithms if it is relative."""
+
+    test: NodeTest
+    measure: NodeMeasure
+    values: dict[str, float]
+    relative: bool
+
+    @classmethod
+    def of(cls, test: NodeTest, measure: NodeMeasure) -> "_NodeSample":
+        values = test.values(measure.name)
+        relative = measure.relative and all(value > 0 for numbers in values.values() for value in numbers)
+        return cls(test, measure, {node: _centre(numbers, relative) for node, numbers in values.items()}, relative)
+
+
+def _against_fleet(sample: _NodeSample, judged: Judged, least: float) -> Iterator[Outlier]:
+    usual = median(sample.values.values())
+    for each in judged.outliers:
+        place = _Place(sample.values[each.member], usual, each.tail, sample.relative, FLEET)
+        yield from _outlier(sample.test, sample.measure, each.member, place, least)
+
+
+def _against_baseline(sample: _NodeSample, level: float, least: float) -> Iterator[Outlier]:
+    test, measure, scaled, relative = sample
     for node, value in scaled.items():
-        sample = _baseline_sample(test, measure, node, relative)
-        if sample and (tail := tail_of(value, sample)) < level / len(scaled):
-            yield from _outlier(test, measure, node, _Place(value, fmean(sample), tail, relative, BASELINE), least)
+        kept = _baseline_sample(test, measure, node, relative)
+        if kept and (tail := tail_of(value, kept)) < level / len(scaled):
+            yield from _outlier(test, measure, node, _Place(value, fmean(kept), tail, relative, BASELINE), least)
 
 
 class _Place(NamedTuple):

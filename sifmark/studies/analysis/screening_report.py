@@ -18,12 +18,8 @@ _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 def report_lines(screening: Screening, style: TableStyle) -> Iterator[str]:
     """Yield what is to be said, failures first."""
-    nodes, limits = len(screening.nodes), screening.limits
-    yield style.line(f"{nodes} nodes, compared by {screening.judged} measures of their tests")
-    yield style.line(
-        f"a healthy fleet has an outlier in {100 * limits.level:.3g} % of all screenings; differences below "
-        f"{100 * limits.least:.3g} % are not named"
-    )
+    yield style.line(f"{len(screening.nodes)} nodes, compared by {screening.judged} measures of their tests")
+    yield from map(style.line, rate_lines(screening))
     if screening.failures:
         yield from _titled("failed, or no result", [("node", "test", "reason"), *screening.failures], style)
     if screening.outliers:
@@ -33,11 +29,23 @@ def report_lines(screening: Screening, style: TableStyle) -> Iterator[str]:
         yield from _titled(
             "other facts than most nodes", [("node", "fact", "value", "usual"), *screening.oddities], style
         )
-    if not screening.failures and not screening.outliers:
+    if not screening.failures and not screening.outliers and screening.judged:
         yield style.line("no node failed, and none differs from the others by more than chance explains")
     if screening.notes:
         yield ""
         yield from map(style.line, screening.notes)
+
+
+def rate_lines(screening: Screening) -> Iterator[str]:
+    """Yield how often a healthy fleet has an outlier, and which differences are not named."""
+    limits = screening.limits
+    small = f"differences below {100 * limits.least:.3g} % are not named"
+    if screening.rate is None:
+        yield small
+        return
+    yield f"a healthy fleet with normal noise has an outlier in {100 * limits.level:.3g} % of all screenings; {small}"
+    heavy = f"; {screening.heavy} measures have heavier tails, and wider limits" if screening.heavy else ""
+    yield f"with tails as this fleet's own values have them, in {100 * screening.rate:.2g} %{heavy}"
 
 
 def drain_commands(screening: Screening) -> Iterator[str]:
@@ -72,6 +80,8 @@ def as_document(screening: Screening) -> dict[str, Any]:
         "nodes": list(screening.nodes),
         "measures": screening.judged,
         "level": screening.limits.level,
+        "rate_by_own_tails": screening.rate,
+        "measures_with_heavy_tails": screening.heavy,
         "least_difference": screening.limits.least,
         "failures": [each._asdict() for each in screening.failures],
         "outliers": [each._asdict() for each in screening.outliers],

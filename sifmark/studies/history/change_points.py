@@ -4,24 +4,33 @@ A piece of the series is split where Student's statistic of its two sides is lar
 times the number of places that were tried, is significant. Places at which something is known to have changed are
 tried by themselves as well: they are few, so that less evidence suffices. If no place splits a piece, pairs of places
 are tried, between which the series left its level and returned to it. If a side has only a few numbers, each must be
-nearer to their mean than to that of the other side: two slow nights of three are no new level. At the end every place
-is chosen again, and tested again, between its neighbours.
+away from the mean of the other side: two slow nights of three are no new level. At the end every place is chosen again,
+and tested again, between its neighbours.
+
+Numbers that resemble the ones before them widen the tests. Their correlation is estimated from differences, which
+changes of level hardly alter, and then from what is left beside the changes that were found with that, with which the
+search is repeated.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, combinations, islice, pairwise
 from statistics import fmean
+from typing import NamedTuple
 
-from sifmark.results.comparison.intervals import Ratio, standard_errors, variance, welch
-from sifmark.results.comparison.student import t_pvalue
+from sifmark.results.comparison.intervals import Ratio, standard_errors
+from sifmark.results.comparison.student import f_pvalue, t_pvalue
+from sifmark.studies.history import correlation as nights
 
 FEWEST = 3  # numbers on each side of a place at which nothing is known to have changed
 MOST_PAIRS = 200_000  # of places within one piece
 MOST_ROUNDS = 10  # of choosing all places again
-ENOUGH_FOR_WELCH = 5  # numbers on each side
+FEW = 4  # numbers on a side of which each must be away from the other side, by AWAY of the difference
+AWAY = 0.25
+OTHER_SPREAD = 0.0001  # chance of so much more spread on the shorter side, below which its own spread counts
+CLEARLY = 4.0  # variances by which a line must fit better than a step to be called one
 FEWEST_TOGETHER = 4  # numbers on both sides together that a test needs
 Places = tuple[int, ...]  # one place, or two between which the series differs from its rest
 
@@ -41,6 +50,7 @@ class Segmentation:
 
     splits: tuple[Split, ...]
     rejected: tuple[float, ...]
+    correlation: float = 0.0  # of a number with the one before it, by which the tests were widened
 
 
 @dataclass(frozen=True)
@@ -55,12 +65,36 @@ class Search:
     rate: float
     least: float
     anywhere: bool = True  # or only where there is a label
+    correlation: float = 0.0
+    _chosen: dict[tuple[int, int, bool, bool], tuple[Places, int] | None] = field(default_factory=dict, compare=False)
+
+    @property
+    def knows_correlation(self) -> bool:
+        """Whether there are enough numbers to estimate their correlation."""
+        return self.anywhere and len(self.values) >= nights.FEWEST
 
     def run(self) -> Segmentation:
-        """Return the change points."""
+        """Return the change points, with the correlation that was estimated; 0 of few numbers."""
+        if not self.knows_correlation:
+            return self._run()
+        robust = self._robust_correlation()
+        first = replace(self, correlation=robust)._run()
+        places = [split.places[0] for split in first.splits]
+        left = nights.correlation_of_residuals(self.values, places)
+        correlation = min(left, robust + nights.standard_error(len(self.values)))
+        return first if correlation == robust else replace(self, correlation=correlation)._run()
+
+    def _robust_correlation(self) -> float:
+        """Return the smallest of some estimates: of differences, and beside the change or two that explain most."""
+        count = len(self.values)
+        chosen = [self._largest(0, count, pairs, labelled=False) for pairs in (False, True)]
+        left = [nights.correlation_of_residuals(self.values, each[0]) for each in chosen if each is not None]
+        return min(nights.correlation_of_differences(self.values), *left)
+
+    def _run(self) -> Segmentation:
         splits, rejected = self._divide()
         places = sorted({place for split in splits for place in split.places})
-        return Segmentation(tuple(self._choose_again(places)), tuple(rejected))
+        return Segmentation(tuple(self._choose_again(places)), tuple(rejected), self.correlation)
 
     def _divide(self) -> tuple[list[Split], list[float]]:
         pending, splits, rejected = [(0, len(self.values))], list[Split](), list[float]()
@@ -78,10 +112,10 @@ class Search:
 
     def _best(self, low: int, high: int) -> Split | None:
         """Return the best split of a piece, accepted or not; None if the piece is too short for any."""
-        single = self._most_likely(low, high, self._single(low, high))
+        single = self._most_likely(low, high)
         if single is not None and self._accepts(single, low, high):
             return single
-        pair = self._most_likely(low, high, self._pairs(low, high))
+        pair = self._most_likely(low, high, pairs=True)
         if pair is not None and self._accepts(pair, low, high):
             return pair
         return single
@@ -101,47 +135,54 @@ class Search:
         low = 0
         for number, _ in enumerate(places):
             high = places[number + 1] if number + 1 < len(places) else len(self.values)
-            split = self._most_likely(low, high, self._single(low, high))
+            split = self._most_likely(low, high)
             if split is not None and self._accepts(split, low, high):
                 yield split
                 low = split.places[0]
 
-    def _single(self, low: int, high: int) -> Iterator[tuple[bool, Iterable[Places]]]:
-        """Yield the places of a piece that are tried together: those that are labelled, then all."""
-        yield True, [(place,) for place in sorted(self.labels) if low < place < high]
-        if self.anywhere:
-            yield False, [(place,) for place in range(low + FEWEST, high - FEWEST + 1)]
+    def _single(self, low: int, high: int, labelled: bool) -> Iterator[Places]:
+        """Yield the places of a piece that are tried together: those that are labelled, or all."""
+        if labelled:
+            yield from ((place,) for place in sorted(self.labels) if low < place < high)
+        elif self.anywhere:
+            yield from ((place,) for place in range(low + FEWEST, high - FEWEST + 1))
 
-    def _pairs(self, low: int, high: int) -> Iterator[tuple[bool, Iterable[Places]]]:
-        labels = [place for place in sorted(self.labels) if low < place < high]
-        yield True, list(islice(combinations(labels, 2), MOST_PAIRS))
-        if not self.anywhere:
-            return
-        longest = max(FEWEST, MOST_PAIRS // max(1, high - low))
-        starts = range(low + FEWEST, high - 2 * FEWEST + 1)
-        yield False, [(a, b) for a in starts for b in range(a + FEWEST, min(high - FEWEST, a + longest) + 1)]
+    def _pairs(self, low: int, high: int, labelled: bool) -> Iterator[Places]:
+        if labelled:
+            within = [place for place in sorted(self.labels) if low < place < high]
+            yield from islice(combinations(within, 2), MOST_PAIRS)
+        elif self.anywhere:
+            longest = max(FEWEST, MOST_PAIRS // max(1, high - low))
+            for start in range(low + FEWEST, high - 2 * FEWEST + 1):
+                yield from ((start, end) for end in range(start + FEWEST, min(high - FEWEST, start + longest) + 1))
 
-    def _most_likely(self, low: int, high: int, kinds: Iterable[tuple[bool, Iterable[Places]]]) -> Split | None:
+    def _most_likely(self, low: int, high: int, pairs: bool = False) -> Split | None:
         """Return the split with the smallest probability; of equal ones that with a label."""
         splits = []
-        for labelled, places in kinds:
-            candidates = list(places)
-            if not candidates:
-                continue
-            best = max(candidates, key=lambda each: self._statistic(low, high, each))
-            probability = min(1.0, difference_p(*self._sides(low, high, best)) * len(candidates))
-            splits.append(Split(best, probability, labelled))
+        for labelled in (True, False):
+            if (chosen := self._largest(low, high, pairs, labelled)) is not None:
+                best, count = chosen
+                probability = min(1.0, difference_p(*self._sides(low, high, best), self.correlation) * count)
+                splits.append(Split(best, probability, labelled))
         return min(splits, key=lambda split: (split.probability, not split.labelled), default=None)
+
+    def _largest(self, low: int, high: int, pairs: bool, labelled: bool) -> tuple[Places, int] | None:
+        """Return the places that explain most of a piece, and of how many they are chosen; searches share them."""
+        key = low, high, pairs, labelled
+        if key not in self._chosen:
+            places = list((self._pairs if pairs else self._single)(low, high, labelled))
+            best = max(places, key=lambda each: self._statistic(low, high, each), default=None)
+            self._chosen[key] = None if best is None else (best, len(places))
+        return self._chosen[key]
 
     def _accepts(self, split: Split, low: int, high: int) -> bool:
         sides = inside, outside = self._sides(low, high, split.places)
         centres = fmean(inside), fmean(outside)
         if split.probability > self.rate or abs(centres[0] - centres[1]) < self.least:
             return False
-        few = [(side, own) for side, own in zip(sides, centres, strict=True) if len(side) < ENOUGH_FOR_WELCH]
-        return all(
-            abs(value - own) <= min(abs(value - other) for other in centres) for side, own in few for value in side
-        )
+        steps = (centres[0] - centres[1], centres[1] - centres[0])
+        few = [each for each in zip(sides, centres, steps, strict=True) if len(each[0]) <= FEW]
+        return all((value - (own - step)) / step >= AWAY for side, own, step in few for value in side)
 
     def _sides(self, low: int, high: int, places: Places) -> tuple[Sequence[float], Sequence[float]]:
         first, last = places[0], places[1] if len(places) > 1 else high
@@ -161,27 +202,42 @@ class Search:
         return inside**2 / inner + (whole - inside) ** 2 / (count - inner)
 
 
-def difference_p(before: Sequence[float], after: Sequence[float]) -> float:
+def difference_p(before: Sequence[float], after: Sequence[float], correlation: float = 0.0) -> float:
     """Return the two-sided p-value of the difference of two means; 1 if there are too few numbers to tell.
 
-    It is Student's with a common spread, and with enough numbers on each side Welch's if that is larger: a different
-    spread does not mislead Welch's, but it cannot tell much from three or four numbers.
+    It is Student's with a common spread, which a few numbers beside many do not alter much. If the shorter side clearly
+    spreads more, it is Welch's, if that is larger.
     """
     if min(len(before), len(after)) < 1 or len(before) + len(after) < FEWEST_TOGETHER:
         return 1.0
     difference = fmean(after) - fmean(before)
-    return max(_two_sided(difference, error, freedom) for error, freedom in _tests(before, after))
+    return max(_two_sided(difference, error, freedom) for error, freedom in _tests(before, after, correlation))
 
 
-def change_of(before: Sequence[float], after: Sequence[float]) -> Ratio:
+def change_of(before: Sequence[float], after: Sequence[float], correlation: float = 0.0) -> Ratio:
     """Return the ratio of two sets of numbers that are given as logarithms; its interval is that of the wider test."""
     difference = fmean(after) - fmean(before)
     if len(before) + len(after) < FEWEST_TOGETHER:
         return Ratio(
             math.exp(difference), reason=f"{len(before) + len(after)} numbers where {FEWEST_TOGETHER} are needed"
         )
-    half = max(error * standard_errors(freedom) for error, freedom in _tests(before, after))
+    half = max(error * standard_errors(freedom) for error, freedom in _tests(before, after, correlation))
     return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half))
+
+
+def is_gradual(before: Sequence[float], after: Sequence[float]) -> bool:
+    """Return whether a straight line fits numbers clearly better than a step between two of them.
+
+    Clearly is by four times the variance about the better fit, which a step's own noise seldom reaches.
+    """
+    values, count = [*before, *after], len(before) + len(after)
+    centre = fmean(values)
+    times = [place - (count - 1) / 2 for place in range(count)]
+    of_times = sum(time * time for time in times)
+    line = sum(time * (value - centre) for time, value in zip(times, values, strict=True)) ** 2 / of_times
+    step = (fmean(after) - fmean(before)) ** 2 * len(before) * len(after) / count
+    left = math.fsum((value - centre) ** 2 for value in values) - line
+    return line - step > CLEARLY * max(0.0, left) / max(1, count - 2)
 
 
 def discoveries(probabilities: Sequence[float], rate: float) -> list[bool]:
@@ -196,19 +252,43 @@ def discoveries(probabilities: Sequence[float], rate: float) -> list[bool]:
     return [p <= limit for p in probabilities]
 
 
-def _tests(before: Sequence[float], after: Sequence[float]) -> Iterator[tuple[float, float]]:
+class _Side(NamedTuple):
+    """The numbers of a side: their sum of squares about their mean, and what it is divided by for their variance."""
+
+    squares: float
+    divisor: float
+    of_mean: float  # variance of their mean over theirs
+
+    @property
+    def variance(self) -> float:
+        return self.squares / self.divisor
+
+
+def _side(values: Sequence[float], correlation: float) -> _Side:
+    centre, count = fmean(values), len(values)
+    wider = nights.widening(count, correlation)
+    return _Side(math.fsum((value - centre) ** 2 for value in values), count - wider, wider / count)
+
+
+def _tests(before: Sequence[float], after: Sequence[float], correlation: float) -> Iterator[tuple[float, float]]:
     """Yield the standard error of the difference of means and its degrees of freedom, for each applicable test."""
-    yield _student(before, after)
-    if min(len(before), len(after)) >= ENOUGH_FOR_WELCH:
-        yield welch(before, after)
+    short, long = (_side(side, correlation) for side in sorted((before, after), key=len))
+    divisor = short.divisor + long.divisor
+    common = (short.squares + long.squares) / divisor
+    yield math.sqrt(common * (short.of_mean + long.of_mean)), nights.freedom(divisor, correlation)
+    if len(before) != len(after) and _spreads_more(short, long, correlation):
+        parts = [(side.variance * side.of_mean, nights.freedom(side.divisor, correlation)) for side in (short, long)]
+        total = sum(part for part, _ in parts)
+        yield math.sqrt(total), 1 / sum((part / total) ** 2 / freedom for part, freedom in parts)
 
 
-def _student(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Return the standard error of a difference of means with a common variance, and its degrees of freedom."""
-    sides = [side for side in (before, after) if len(side) > 1]
-    freedom = len(before) + len(after) - 2
-    common = sum(variance(side) * (len(side) - 1) for side in sides) / freedom
-    return math.sqrt(common * (1 / len(before) + 1 / len(after))), float(freedom)
+def _spreads_more(short: _Side, long: _Side, correlation: float) -> bool:
+    if short.divisor <= 0 or short.squares == 0:
+        return False
+    if long.squares == 0:
+        return True
+    freedom = [nights.freedom(side.divisor, correlation) for side in (short, long)]
+    return f_pvalue(short.variance / long.variance, *freedom) < OTHER_SPREAD
 
 
 def _two_sided(difference: float, error: float, freedom: float) -> float:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from statistics import fmean
@@ -18,12 +18,16 @@ from sifmark.studies.history.change_points import (
     change_of,
     difference_p,
     discoveries,
+    is_gradual,
 )
 from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
 from sifmark.studies.history.series import HistoryRun, LoadedHistory, Series, load_history
 
-RATE = 0.01  # of the changes that are reported, at most this part may be false ones
+RATE = 0.01  # false discovery rate of the changes that are reported, if sessions are as the tests take them
 LEAST_CHANGE = 0.02  # a relative change that matters
+# Part of simulated series without a change that had a false one, at most: by sessions from, and correlation up to.
+# benchmarks/statistics/history.py
+HELD = ((60, 0.3, 0.02), (60, 0.7, 0.05), (20, 0.3, 0.05))
 SESSIONS, RUNS = "sessions", "runs"  # what the tests take as independent numbers
 
 
@@ -66,6 +70,7 @@ class Change:
     before: datetime  # the first run after it
     ratio: Ratio
     probability: float
+    gradual: bool  # a straight line fits the two periods better than a step: drift
     differences: tuple[EnvironmentChange, ...]  # of image, driver, host and the like
     measured: tuple[EnvironmentChange, ...]  # clocks and the like
 
@@ -76,9 +81,18 @@ class History:
 
     series: Series
     basis: str
+    correlation: float | None  # of a session with the one before it, by which the tests are widened; None: too few
     periods: tuple[Period, ...]
     changes: tuple[Change, ...]
     unchanged: tuple[Change, ...]
+
+    @property
+    def held_rate(self) -> float | None:
+        """The part of such series without a change that is reported to have one, at most; None if it is not known."""
+        if self.correlation is None:
+            return None
+        count = len(self.series.sessions)
+        return next((rate for least, most, rate in HELD if count >= least and self.correlation <= most), None)
 
 
 def read_histories(
@@ -98,13 +112,13 @@ def read_histories(
 
 
 def histories(series: Sequence[Series], least: float = LEAST_CHANGE, rate: float = RATE) -> list[History]:
-    """Return the history of each series. Of all their changes a part of `rate` is expected to be false."""
+    """Return the history of each series. `rate` is the false discovery rate of all their changes."""
     searches = [_search(each, least, rate) for each in series]
     segmentations = [search.run() for _, search in searches]
     kept = _discovered(segmentations, rate)
     return [
-        _history(each, points, search, splits)
-        for each, (points, search), splits in zip(series, searches, kept, strict=True)
+        _history(each, points, replace(search, correlation=found.correlation), splits)
+        for each, (points, search), found, splits in zip(series, searches, segmentations, kept, strict=True)
     ]
 
 
@@ -141,10 +155,11 @@ def _history(series: Series, points: Sequence[SeriesPoint], search: Search, spli
     bounds = [0, *places, len(points)]
     periods = tuple(_period(points[low:high]) for low, high in pairwise(bounds))
     probabilities = {split.places[0]: split.probability for split in splits}
-    changes = [_change(points, bounds[at : at + 3], probabilities[place]) for at, place in enumerate(places)]
+    rho = search.correlation
+    changes = [_change(points, bounds[at : at + 3], rho, probabilities[place]) for at, place in enumerate(places)]
     unchanged = list(_unchanged(points, search, bounds))
     basis = SESSIONS if search.anywhere else RUNS
-    return History(series, basis, periods, tuple(changes), tuple(unchanged))
+    return History(series, basis, rho if search.knows_correlation else None, periods, tuple(changes), tuple(unchanged))
 
 
 def _places_that_matter(search: Search, places: list[int]) -> list[int]:
@@ -169,22 +184,25 @@ def _unchanged(points: Sequence[SeriesPoint], search: Search, bounds: Sequence[i
     places = sorted(search.labels.union(bounds))
     for low, place, high in zip(places, places[1:], places[2:], strict=False):
         if place not in bounds:
-            yield _change(points, (low, place, high), None)
+            yield _change(points, (low, place, high), search.correlation)
 
 
-def _change(points: Sequence[SeriesPoint], bounds: Sequence[int], probability: float | None) -> Change:
+def _change(
+    points: Sequence[SeriesPoint], bounds: Sequence[int], correlation: float, probability: float | None = None
+) -> Change:
     """Return what changed at the middle one of three places."""
     low, place, high = bounds
     before, after = points[low:place], points[place:high]
     sides = [[run for point in side for run in point.runs] for side in (before, after)]
-    numbers = [[point.logarithm for point in side] for side in (before, after)]
+    old, new = ([point.logarithm for point in side] for side in (before, after))
     environments = [[run.environment for run in side] for side in sides]
     measured = [[run.covariates for run in side] for side in sides]
     return Change(
         sides[0][-1].started,
         sides[1][0].started,
-        change_of(*numbers),
-        difference_p(*numbers) if probability is None else probability,
+        change_of(old, new, correlation),
+        difference_p(old, new, correlation) if probability is None else probability,
+        is_gradual(old, new),
         tuple(environment_changes(*environments)),
         tuple(covariate_changes(*measured)),
     )

@@ -1,5 +1,6 @@
 """Histories as tables and documents."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -50,6 +51,8 @@ def _periods_of(history: History, metric: str) -> Iterator[dict[str, Any]]:
             "ratio_low": ratio.low,
             "ratio_high": ratio.high,
             "p": change.probability if change else None,
+            "gradual": change.gradual if change else None,
+            "correlation": history.correlation,
             "changed": "; ".join(map(_text, (*change.differences, *change.measured))) if change else None,
         }
 
@@ -92,7 +95,8 @@ def _cells(change: Change | None, unit: str) -> list[str]:
     causes = [_text(difference) for difference in (*change.differences, *change.measured)]
     more = f" and {len(causes) - MOST_NAMED} more" if len(causes) > MOST_NAMED else ""
     shown = "; ".join(causes[:MOST_NAMED]) + more
-    return [_ratio_text(change.ratio, unit), f"{change.probability:.1g}", shown or "nothing that results state"]
+    drift = ", drift" if change.gradual else ""
+    return [_ratio_text(change.ratio, unit) + drift, f"{change.probability:.1g}", shown or "nothing that results state"]
 
 
 def _ratio_text(ratio: Ratio, unit: str) -> str:
@@ -114,13 +118,34 @@ def _sessions(runs: Sequence[Any], sessions: Sequence[RunSession]) -> list[RunSe
     return [session for session in sessions if any(id(run) in chosen for run in session.runs)]
 
 
+def notes(results: Sequence[History]) -> Iterator[str]:
+    """Yield how often series like these have false changes, by how much their sessions resemble each other."""
+    if any(each.changes for each in results):
+        yield "what changed with a change need not be its cause"
+    if any(change.gradual for each in results for change in each.changes):
+        yield "drift: a straight line fits better than a step, so that the date is that of no event"
+    known = [each for each in results if each.correlation is not None]
+    by_rate: dict[float | None, list[float]] = defaultdict(list)
+    for each in known:
+        by_rate[each.held_rate].append(each.correlation or 0.0)
+    for rate, correlations in by_rate.items():
+        held = "how often such a series has a false change is not known"
+        if rate is not None:
+            held = f"at most {rate:.0%} of such series without a change are reported to have one"
+        least, most = min(correlations), max(correlations)
+        between = f"{most:.2f}" if len(correlations) == 1 else f"{least:.2f} to {most:.2f}"
+        yield f"{len(correlations)} series, correlation of a session with the one before it {between}: {held}"
+    if few := len(results) - len(known):
+        yield f"{few} series have too few sessions to estimate their correlation: independent sessions are presumed"
+
+
 def history_document(
     loaded: LoadedHistory, results: Sequence[History], metric: str, least_change: float
 ) -> dict[str, Any]:
     """Return histories as programs read them."""
     return {
         "metric": metric,
-        "false_discovery_rate": RATE,
+        "level": RATE,
         "least_change": least_change,
         "series": [_series(each) for each in results],
         "left_out": {
@@ -142,6 +167,8 @@ def _series(history: History) -> dict[str, Any]:
         "fields": field_columns(series.fields),
         "unit": series.unit,
         "basis": history.basis,
+        "correlation": history.correlation,
+        "false_alarm_rate": history.held_rate,
         "runs": [
             {
                 "id": run.observation.id,
@@ -179,5 +206,6 @@ def _change(change: Change) -> dict[str, Any]:
         "ratio_low": change.ratio.low,
         "ratio_high": change.ratio.high,
         "p": change.probability,
+        "gradual": change.gradual,
         "changed": [{"name": each.name, "before": each.before, "after": each.after} for each in differences],
     }

@@ -20,9 +20,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sifmark.commands.compare import GateError, compare
+from sifmark.commands.compare import compare
 from sifmark.core import paths
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import GateError, SifmarkError, UsageError
 from sifmark.core.schemas import fast_validator
 from sifmark.core.settings import load_settings
 from sifmark.core.terminal import configure
@@ -671,8 +671,8 @@ def test_a_baseline_without_counterpart_is_named(tmp_path: Path, capsys: pytest.
 
 def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quiet: dict[str, Any] = {
-        "host__threads": {"value": 10**6, "unit": "threads"},
-        "host__threads_usable": {"value": 10**6, "unit": "threads"},
+        "host__threads": {"value": 8192, "unit": "threads"},
+        "host__threads_usable": {"value": 8192, "unit": "threads"},
         "conditions_after__cpu_stolen": {"value": 0, "unit": "s"},
     }
     busy = result(**quiet, conditions_after__run_delay={"value": 40.0, "unit": "%"})

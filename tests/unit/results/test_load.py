@@ -336,8 +336,8 @@ def test_results_of_a_gpu_keep_every_rule() -> None:
 
 def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     quiet = {
-        "host__threads": {"value": 10**6, "unit": "threads"},
-        "host__threads_usable": {"value": 10**6, "unit": "threads"},
+        "host__threads": {"value": 8192, "unit": "threads"},
+        "host__threads_usable": {"value": 8192, "unit": "threads"},
         "conditions_after__cpu_stolen": {"value": 0, "unit": "s"},
     }
     for name, example, delay in (("a", "training", 0.1), ("b", "inference", 50.0), ("copy", "training", 0.1)):

@@ -10,10 +10,9 @@ import pytest
 from unit.refusals import refused
 from unit.studies.histories import DRIVER, FIRST, HOST, IMAGE, key, write_nights, write_run
 
-from sifmark.commands.compare import GateError
 from sifmark.commands.compare import compare as compare_command
 from sifmark.commands.studies import baseline as baseline_command
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import GateError, SifmarkError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.schemas import errors_of
 from sifmark.core.settings import load_settings

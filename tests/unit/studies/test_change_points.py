@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sifmark.studies.history.change_points import Search, change_of, difference_p, discoveries
+from sifmark.studies.history.change_points import Search, change_of, difference_p, discoveries, is_gradual
 
 RATE, LEAST = 0.01, math.log1p(0.02)
 SERIES = 300  # simulated for each kind of noise
@@ -122,3 +122,46 @@ def test_numbers_that_are_all_equal_have_no_change() -> None:
 def test_an_exact_step_is_one_change() -> None:
     assert places([0.0] * 10 + [1.0] * 10) == [10]
     assert places([0.0] * 4 + [1.0] * 4 + [0.5] * 4, frozenset({4, 8})) == [4, 8]
+
+
+def correlated(generator: random.Random, count: int, correlation: float, deviation: float) -> list[float]:
+    """Nights that resemble the one before."""
+    values = [generator.gauss(0, deviation)]
+    new = deviation * math.sqrt(1 - correlation**2)
+    while len(values) < count:
+        values.append(correlation * values[-1] + generator.gauss(0, new))
+    return values
+
+
+@pytest.mark.parametrize("after", [3, 4, 5, 6, 7, 10])
+def test_a_change_stays_found_with_each_night(after: int) -> None:
+    """With Welch's test from five nights on, 5 of 15 were found after five."""
+    generator, found = random.Random(after), 0
+    for _ in range(15):
+        values = [generator.gauss(0, 0.01) - 0.05 * (place >= 90 - after) for place in range(90)]
+        found += any(abs(place - (90 - after)) <= 2 for place in places(values))
+    assert found >= 14
+
+
+def test_correlated_nights_are_rarely_reported() -> None:
+    """Taken for independent, 11 of 20 such series have a change."""
+    generator = random.Random(7)
+    reported = sum(bool(places(correlated(generator, 200, 0.7, 0.04))) for _ in range(20))
+    assert reported <= 3
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.7])
+def test_the_correlation_is_estimated_beside_a_change(correlation: float) -> None:
+    generator, estimates = random.Random(8), []
+    for _ in range(8):
+        values = correlated(generator, 200, correlation, 0.01)
+        values[100:] = [value - 0.1 for value in values[100:]]
+        estimates.append(Search(values, frozenset(), RATE, LEAST).run().correlation)
+    assert sum(estimates) / len(estimates) == pytest.approx(correlation, abs=0.12)
+
+
+def test_a_drift_is_told_from_a_step() -> None:
+    generator = random.Random(9)
+    steps = [[generator.gauss(0, 0.01) - 0.04 * side for _ in range(40)] for side in (0, 1)]
+    drift = [generator.gauss(0, 0.01) - 0.001 * place for place in range(80)]
+    assert not is_gradual(*steps) and is_gradual(drift[:40], drift[40:])

@@ -1,11 +1,13 @@
 """The statistics of a fleet: how often a healthy one has an outlier, and which outliers are there."""
 
+import math
 import random
 import statistics
 
 import pytest
 
 from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
+from sifmark.studies.analysis.tails import Fleet, Judged, judge
 
 
 @pytest.mark.parametrize("size", [5, 8, 16, 64])
@@ -55,3 +57,32 @@ def test_the_tail_of_a_new_value_follows_from_the_sample() -> None:
     sample = [1.0, 1.1, 0.9, 1.05, 0.95]
     assert tail_of(1.0, sample) == pytest.approx(1.0)
     assert tail_of(2.0, sample) < 0.001 and tail_of(0.5, [1.0, 1.0]) == 0 and tail_of(1.0, [1.0, 1.0]) == 1
+
+
+def judged(measures: int, freedom: float, chance: random.Random, slow: float = 0.0) -> list[Judged]:
+    """Screen 64 nodes by measures of Student's noise; a slow node is so far off in the first measure."""
+    fleets = []
+    for number in range(measures):
+        values = {f"n{node}": chance.gauss(0, 1) for node in range(64)}
+        if math.isfinite(freedom):
+            scale = freedom / 2
+            values = {name: value / math.sqrt(chance.gammavariate(scale, 1 / scale)) for name, value in values.items()}
+        if not number:
+            values["n0"] -= slow
+        fleets.append(Fleet(values, deviating(values, 0.01 / measures)))
+    return judge(fleets, 0.01 / measures)
+
+
+def test_heavy_tails_of_several_measures_are_no_outliers() -> None:
+    """With limits of normal noise, nearly every such screening has one."""
+    chance = random.Random(11)
+    screenings = [judged(6, 3.0, chance) for _ in range(10)]
+    assert sum(any(each.outliers for each in screening) for screening in screenings) <= 3
+    assert sum(each.heavy for screening in screenings for each in screening) >= 45
+
+
+def test_a_slow_node_among_normal_ones_is_still_named() -> None:
+    chance = random.Random(12)
+    screenings = [judged(1, math.inf, chance, slow=6.0) for _ in range(15)]
+    assert sum("n0" in {each.member for each in screening[0].outliers} for screening in screenings) >= 11
+    assert all(screening[0].rate < 0.3 for screening in screenings)

@@ -22,9 +22,8 @@ from unit.studies.histories import (
 )
 
 from sifmark.commands.command_line import main
-from sifmark.commands.compare import GateError
 from sifmark.commands.study_analysis import history as show_history
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import GateError, UsageError
 from sifmark.studies.history.changes import RUNS, SESSIONS, History, histories
 from sifmark.studies.history.environment import covariate_changes, environment_changes
 from sifmark.studies.history.series import load_history

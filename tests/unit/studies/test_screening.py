@@ -12,14 +12,11 @@ from typing import Any
 import documents
 import pytest
 
-from sifmark.commands.compare import GateError
 from sifmark.commands.study_analysis import screen as screen_command
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import GateError, UsageError
 from sifmark.core.settings import load_settings
-from sifmark.results.comparison.tables import TEXT
 from sifmark.studies.analysis.node_names import compress, expand, nodes_of
 from sifmark.studies.analysis.screening import SITE, Limits, Screening, screen
-from sifmark.studies.analysis.screening_report import report_lines
 from sifmark.studies.history.baseline import make_baseline, write_baseline
 
 SERIAL = count()
@@ -168,9 +165,12 @@ def test_repeats_of_a_few_hosts_do_not_say_how_much_others_may_differ(tmp_path: 
     assert any("1 hosts where 3 are needed" in note and "of n02: not compared" in note for note in screening.notes)
 
 
-def test_the_report_has_per_cent(tmp_path: Path) -> None:
-    screening = screened(tmp_path, [run("n01")], limits=Limits(0.005, 0.025))
-    assert "in 0.5 % of all screenings; differences below 2.5 % are" in "\n".join(report_lines(screening, TEXT))
+def test_a_pipeline_stops_if_no_node_was_compared(tmp_path: Path) -> None:
+    folder = write(tmp_path, [run("n01")])
+    screen_command(load_settings(), [folder])
+    with pytest.raises(GateError) as caught:
+        screen_command(load_settings(), [folder], fail=True)
+    assert (caught.value.exit_code, caught.value.code) == (7, "nodes-not-compared")
 
 
 def test_a_kept_baseline_serves_as_well(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
