@@ -69,7 +69,8 @@ def judged(measures: int, freedom: float, chance: random.Random, slow: float = 0
             values = {name: value / math.sqrt(chance.gammavariate(scale, 1 / scale)) for name, value in values.items()}
         if not number:
             values["n0"] -= slow
-        fleets.append(Fleet(values, deviating(values, 0.01 / measures)))
+        runs = {name: [value] for name, value in values.items()}
+        fleets.append(Fleet(values, runs, deviating(values, 0.01 / measures)))
     return judge(fleets, 0.01 / measures)
 
 
