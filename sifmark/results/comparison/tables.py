@@ -9,11 +9,12 @@ from sifmark.core.console import align_columns, markdown_lines, markdown_text, p
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
+from sifmark.results.marks import BUSY, STALLED_RUN, THROTTLED_RUN, UNSTEADY
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.results.summary import HALF, PURE
 from sifmark.results.warnings import STALLED
@@ -80,7 +81,9 @@ def ratio_text(ratio: Ratio, unit: str) -> str:
     if ratio.value is None:
         return "-"
     if ratio.low is None or ratio.high is None:
-        return f"{format_number(ratio.value)}x, cannot tell"
+        return f"{format_number(ratio.value)}x, {CANNOT_TELL}"
+    if ratio.doubt:
+        return f"{_factor(ratio)}, {CANNOT_TELL}: {ratio.doubt}"
     if ratio.low <= 1 <= ratio.high:
         return f"{_factor(ratio)}, no difference shown"
     more, less = _words(unit)
@@ -157,7 +160,7 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     systems = _systems(table, query, varying)
     ratio_name = f"{systems.other} / {systems.baseline}"
     cells = [[*map(column_of, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
-    lonely = set(map(id, _lonely_baselines(table, query)))
+    lonely = set(map(id, table.unmatched_baselines(query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
         if is_baseline and id(row) not in lonely:
@@ -168,12 +171,6 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
             compared = ratio_text(row.ratios[metric], table.units[metric]) if metric in row.ratios else "-"
             cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared])
     return cells
-
-
-def _lonely_baselines(table: ComparisonTable, query: Query) -> list[RepeatGroup]:
-    """Return the baselines that no other row is compared with."""
-    paired = {id(row.baseline) for row in table.rows if row.baseline}
-    return [row for row in table.rows if query.relative and query.is_baseline(row) and id(row) not in paired]
 
 
 def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Systems:
@@ -270,7 +267,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     hosts = max((len(row.hosts) for row in table.rows), default=1)
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname separates them"
-    if lonely := len(_lonely_baselines(table, query)):
+    if lonely := len(table.unmatched_baselines(query)):
         yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
     for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
         first, *others = (observation.file for observation in reference.observations)
@@ -311,22 +308,22 @@ def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
 
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what disturbed runs, each with the number of its results and one of them."""
-    if disturbed := [file for row in rows for file in row.disturbed]:
+    if disturbed := [file for row in rows for file in row.marked(BUSY)]:
         yield (
             f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
             "Do not publish these numbers"
         )
-    if stalled := [file for row in rows for file in row.stalled]:
+    if stalled := [file for row in rows for file in row.marked(STALLED_RUN)]:
         yield (
             f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
             f"for example {stalled[0]}. Do not publish these numbers"
         )
-    if throttled := [file for row in rows for file in row.throttled]:
+    if throttled := [file for row in rows for file in row.marked(THROTTLED_RUN)]:
         yield (
             f"warning: heat or hardware held the clocks of a device down in {len(throttled)} results, for example "
             f"{throttled[0]}. Do not publish these numbers"
         )
-    if unsteady := [file for row in rows for file in row.unsteady]:
+    if unsteady := [file for row in rows for file in row.marked(UNSTEADY)]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
 
 

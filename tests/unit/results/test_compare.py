@@ -839,7 +839,9 @@ def test_no_text_around_a_table_is_html_a_link_or_code(details: bool) -> None:
         result(site=HOSTILE, workload__title=f"```{HOSTILE}", metrics__energy=missing, provenance__stand_in=stand_in)
         for stand_in in (True, False)
     ]
-    named = [replace(observed(each, "results"), file=HOSTILE, unsteady=True, stalled=True) for each in results]
+    named = [
+        replace(observed(each, "results"), file=HOSTILE, marks=frozenset({"unsteady", "stopped"})) for each in results
+    ]
     query = Query(("energy",), allowed=frozenset({"provenance.stand_in"}))
     markdown = as_markdown(compare_observations(named, query), details=details)
     around = [line for line in markdown.splitlines() if not line.startswith("|")]

@@ -75,7 +75,7 @@ def answer_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_a_baseline_has_every_run_with_what_identifies_it(baselines: Path, measured: Path) -> None:
     document = json.loads((baselines / "nightly.json").read_text())
-    assert list(errors_of("baseline-1.0", document)) == []
+    assert list(errors_of("baseline-1.1", document)) == []
     row = next(row for row in document["rows"] if row["fields"]["configuration.precision"] == "fp32")
     assert [run["values"]["throughput"] for run in row["repeats"]] == pytest.approx(KEPT, abs=1) and row["units"]
     (run, *_) = row["repeats"]
