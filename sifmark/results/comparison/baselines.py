@@ -33,14 +33,19 @@ class Candidates:
         return None, f"several baselines, which differ in {', '.join(map(column_of, self.differing))}"
 
 
+def fields_that_may_differ(query: Query) -> set[str]:
+    """Return the settings in which a row may differ from its baseline, besides its platform."""
+    asked = {query.baseline[0]} if query.baseline else set()
+    may_differ = set(query.allowed) | set(FIELDS) | asked
+    return may_differ | {PRECISION_KIND} if PRECISION in may_differ else may_differ
+
+
 def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Query) -> None:
     """Give each row its baseline and its ratios, or the reason why it has none.
 
     `varying` are the fields in which the rows differ.
     """
-    may_differ = set(query.allowed) | set(FIELDS) | ({query.baseline[0]} if query.baseline else set())
-    if PRECISION in may_differ:
-        may_differ.add(PRECISION_KIND)
+    may_differ = fields_that_may_differ(query)
     names = [name for name in varying if name.startswith(SETTING) and name not in may_differ.union(PLATFORM)]
     baselines = [row for row in rows if query.is_baseline(row)]
     candidates = {values: Candidates(group, may_differ) for values, group in _grouped(baselines, names).items()}

@@ -107,13 +107,15 @@ def _side(sessions: Sequence[Sequence[float]], history: Part | None, assumed: Pa
     means, count = [fmean(logs) for logs in sessions], len(sessions)
     if count >= FEWEST_REPEATS:
         return Side(fmean(means), (), (Part(variance(means) / count, count - 1),), count)
-    freedom = sum(len(logs) - 1 for logs in sessions)
-    squares = math.fsum((x - fmean(logs)) ** 2 for logs in sessions for x in logs)
-    within = Part(squares / freedom * sum(1 / len(logs) for logs in sessions) / count**2, freedom)
+    every = [logarithm for logs in sessions for logarithm in logs]
+    freedom = len(every) - count
+    squares = math.fsum((x - centre) ** 2 for logs, centre in zip(sessions, means, strict=True) for x in logs)
+    within = Part(squares / freedom / len(every), freedom)
     spread = history or assumed
     # Of two sessions the spread is hardly known, but not smaller than it looks.
     most = max(spread.variance, variance(means) if count > 1 else 0.0)
-    return Side(fmean(means), (within,), (Part(most / count, spread.freedom),), count)
+    shares = sum((len(logs) / len(every)) ** 2 for logs in sessions)
+    return Side(fmean(every), (within,), (Part(most * shares, spread.freedom),), count)
 
 
 def _spread(repeats: Repeats) -> Part | None:

@@ -7,14 +7,16 @@ from typing import Any
 
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
+from sifmark.results.comparison.baselines import fields_that_may_differ
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
 from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
-from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
+from sifmark.results.comparison.observation import PLATFORM, PRECISION, PRECISION_KIND, SETTING
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
-from sifmark.results.marks import BUSY, STALLED_RUN, THROTTLED_RUN, UNSTEADY
+from sifmark.results.comparison.sessions import ONE_SESSION
+from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN, UNSTEADY
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.results.summary import HALF, PURE
 from sifmark.results.warnings import STALLED
@@ -105,6 +107,18 @@ def _tables(comparison: Comparison, style: TableStyle, details: bool) -> str:
     return "\n\n".join([*(["\n".join(style.table(overview))] if overview else []), *tables])
 
 
+def _sessions(table: ComparisonTable, query: Query) -> Iterator[str]:
+    """Yield what the verdicts allow for, and what an interval does not cover."""
+    ratios = [ratio for row in table.rows for ratio in row.ratios.values()]
+    if any(ratio.scope and not ratio.withheld for ratio in ratios):
+        yield (
+            f"ratios and intervals are {ONE_SESSION}; faster, slower, more and less allow for sessions that differ by "
+            f"{100 * query.between:g} % (standard deviation, --between)"
+        )
+    elif any(mean.sessions >= FEWEST_REPEATS for row in table.rows for mean in row.means.values()):
+        yield "the means of sessions are the sample where a side has three or more of them: boots, days or jobs"
+
+
 def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bool) -> Iterator[str]:
     group = table.group
     phase = "" if group.phase == "steady" else f", phase {group.phase}"
@@ -118,6 +132,7 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
+    yield from map(style.line, _unlike_baselines(table, query))
     yield ""
     rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying)
     yield from style.table(rows)
@@ -174,10 +189,18 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
 
 
 def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Systems:
-    """Return what the sides are called. A field with one value on each side distinguishes sides, not pairs."""
+    """Return what the sides are called.
+
+    A field with one value on each side distinguishes sides, not pairs; unless it is the reason why there are none.
+    """
     sides = [[row for row in table.rows if query.is_baseline(row) is side] for side in (True, False)]
     values = {name: [{row.fields.get(name) for row in rows} for rows in sides] for name in varying}
-    constant = {name for name, (ours, theirs) in values.items() if len(ours) == 1 and len(theirs) == 1}
+    may_differ = fields_that_may_differ(query).union(PLATFORM)
+    constant = {
+        name
+        for name, (ours, theirs) in values.items()
+        if len(ours) == 1 and len(theirs) == 1 and (name in may_differ or not name.startswith(SETTING))
+    }
     keys = [name for name in varying if name not in constant]
     if query.baseline:
         name, value = query.baseline
@@ -258,7 +281,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     yield from _unlike(table)
-    yield from _unlike_baselines(table, query)
+    yield from _sessions(table, query)
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:
@@ -299,11 +322,11 @@ def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
             before = row.baseline.fields
             for name in row.fields.keys() - asked:
                 if before.get(name) != row.fields[name]:
-                    differing.setdefault(name, f"{_cell(before.get(name))} -> {_cell(row.fields[name])}")
+                    differing.setdefault(name, f"{_cell(before.get(name))} / {_cell(row.fields[name])}")
     if differing:
         texts = [f"{column_of(name)} {change}" for name, change in sorted(differing.items())]
         more = f" and {len(texts) - MOST_FIELDS} more" if len(texts) > MOST_FIELDS else ""
-        yield f"rows and their baselines also differ in {', '.join(texts[:MOST_FIELDS])}{more}"
+        yield f"the columns differ in {', '.join(texts[:MOST_FIELDS])}{more}"
 
 
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:

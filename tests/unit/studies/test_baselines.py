@@ -12,7 +12,7 @@ from unit.studies.histories import DRIVER, FIRST, HOST, IMAGE, key, write_nights
 
 from sifmark.commands.compare import compare as compare_command
 from sifmark.commands.studies import baseline as baseline_command
-from sifmark.core.errors import GateError, SifmarkError, UsageError
+from sifmark.core.errors import GateError, SifmarkError, UndecidedError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.schemas import errors_of
 from sifmark.core.settings import load_settings
@@ -59,7 +59,8 @@ def baselines(tmp_path: Path, measured: Path) -> Path:
 
 
 def compare(folder: Path, results: Path, **changes: Any) -> None:
-    options = {"metrics": "throughput", "fail_below": 0.97, "form": "json", "against": "baseline:nightly", **changes}
+    options: dict[str, Any] = {"metrics": "throughput", "fail_below": 0.97, "form": "json", **changes}
+    options = {"against": "baseline:nightly", "allow_missing": True, **options}
     settings = replace(load_settings(), baselines=folder, keys=options.pop("keys", ()))
     compare_command(settings, (str(results),), **options)
 
@@ -114,8 +115,10 @@ def test_the_gate_passes_fails_and_cannot_decide(
     assert (failed.value.exit_code, failed.value.code) == (7, "gate-failed")
     with pytest.raises(SifmarkError) as undecided:
         compare(baselines, few)
-    assert (undecided.value.exit_code, undecided.value.code) == (1, "gate-undecided")
+    assert (undecided.value.exit_code, undecided.value.code) == (8, "gate-undecided")
     compare(baselines, slower, fail_below=None, metrics="step_time_p50", fail_above=1.2)
+    with refused(UndecidedError, "gate-undecided", "1 baseline without a counterpart"):
+        compare(baselines, same, allow_missing=False)
 
 
 def test_what_is_not_comparable_is_refused_as_with_two_folders(baselines: Path, tmp_path: Path) -> None:
