@@ -1,6 +1,9 @@
 """Named baselines: what is kept, what is refused, and comparing with one as with a folder."""
 
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +22,10 @@ from sifmark.core.settings import load_settings
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.query import Query
+from sifmark.results.marks import MARKS
 from sifmark.studies.history.baseline import baseline_file, make_baseline, read_baseline, write_baseline
 
+ROOT = Path(__file__).parents[3]
 KEPT = [100.0, 100.5, 99.5]
 # Before and after an update.
 UPDATED: list[dict[str, Any]] = [
@@ -134,6 +139,47 @@ def test_another_configuration_has_no_baseline(baselines: Path, tmp_path: Path) 
     write_nights(other, KEPT, configuration__batch_size=32)
     with refused(SifmarkError, "gate-undecided"):
         compare(baselines, other)
+
+
+def test_a_baseline_keeps_every_mark_and_the_session_of_a_run(baselines: Path, measured: Path) -> None:
+    made = make_baseline("hot", [str(measured)]).baseline
+    first, *others = made.repeats
+    marked = replace(first.observation, marks=frozenset(mark.code for mark in MARKS))
+    write_baseline(replace(made, repeats=(replace(first, observation=marked), *others)), baselines)
+    kept = {each.id: each for each in read_baseline(baselines, "hot").observations()}
+    assert kept[marked.id].marks == marked.marks and "throttled" in marked.marks
+    for repeat in others:
+        each = repeat.observation
+        again = kept[each.id]
+        assert (again.marks, again.session, again.started) == (each.marks, each.session, each.started)
+
+
+@pytest.mark.parametrize(("tonight", "code"), [
+    ([100.1, 99.9, 100.2], 0), ([80.1, 79.9, 80.2], 7), ([100.1, 99.9], 0), (None, 4)
+], ids=["same", "slower", "few", "no result"])  # fmt: skip
+def test_the_script_for_every_night_does_what_its_page_says(
+    baselines: Path, tmp_path: Path, tonight: list[float] | None, code: int
+) -> None:
+    """In place of the run a program copies results; compare and history are the real ones."""
+    page = (ROOT / "docs/results/baselines-and-history.md").read_text()
+    script = page.partition("#!/bin/sh\n")[2].partition("```")[0].replace("/srv/benchmarks", str(tmp_path))
+    assert script.count("baseline:alpha") == 1
+    (baselines / "nightly.json").rename(baselines / "alpha.json")
+    if tonight:
+        write_nights(tmp_path / "tonight", tonight, **UPDATED[0])
+        write_nights(tmp_path / "tonight", [50.0, 50.3, 49.8], configuration__precision="bf16")
+    stand_in = tmp_path / "bin" / "sifmark"
+    stand_in.parent.mkdir()
+    copy = (
+        f'[ -d {tmp_path}/tonight ] || exit 4; for last; do :; done; mkdir -p "$last"; cp {tmp_path}/tonight/* "$last"'
+    )
+    real = f'exec {sys.executable} -m sifmark "$@"'
+    stand_in.write_text(f'#!/bin/sh\nif [ "$1" = run ]; then {copy}; else echo "$1" >> {tmp_path}/called; {real}; fi\n')
+    stand_in.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (tmp_path / "called").read_text().split() == ["compare", "study.history"], ran.stderr
+    assert ran.returncode == code or (code == 4 and ran.returncode), ran.stderr
 
 
 def test_results_that_are_in_the_baseline_are_named(
