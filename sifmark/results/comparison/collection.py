@@ -16,6 +16,7 @@ from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of
 from sifmark.results.envelope import signer_of
 from sifmark.results.load import LoadedResult, SeenRuns, load_all
+from sifmark.results.marks import WITHHOLDING
 
 Document = dict[str, Any]
 Measure = Callable[[Document], Mapping[str, MetricValue]]  # numbers of a document that are none of its metrics
@@ -75,7 +76,7 @@ class ResultCollection:
 
     def _require_allowed(self, query: Query) -> None:
         settings = {name for observation in self.observations for name in observation.fields if _is_setting(name)}
-        fields = {*DECISIVE, *settings, *PLATFORM, *paths_with(Role.SETTING)}
+        fields = {*DECISIVE, *settings, *PLATFORM, *paths_with(Role.SETTING), *WITHHOLDING}
         for name in sorted(query.allowed):
             if name not in fields | set(map(unit_field, self.metrics)):
                 raise unknown_name("field", column_of(name), map(column_of, fields))

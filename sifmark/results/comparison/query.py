@@ -5,6 +5,7 @@ from typing import Any
 
 from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.comparison.sessions import BETWEEN
 
 KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline:NAME`
 DEFAULT_METRICS = ("throughput", "step_time_p50", "peak_process_memory")
@@ -21,6 +22,7 @@ class Query:
     allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
     against: bool = False  # the results of the other side are the baselines
     baseline: tuple[str, str] | None = None  # or those with this field and value
+    between: float = BETWEEN  # standard deviation of sessions where results do not show it, a fraction
 
     @property
     def relative(self) -> bool:
