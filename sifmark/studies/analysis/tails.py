@@ -16,7 +16,7 @@ from sifmark.results.comparison.student import t_pvalue
 from sifmark.studies.analysis.fleet import Deviation, distance_of
 
 DEGREES = (3.0, 4.0, 5.0, 7.0, 10.0, 20.0, math.inf)  # of freedom; infinity is normal
-NORMAL = 0.7  # presumed probability of normal tails; the others share the rest
+NORMAL = 0.5  # presumed probability of normal tails; the others share the rest
 WEIGHT = 1.0  # of what is presumed, in measures
 MAD = 1.4826  # normal standard deviations in a median absolute deviation
 SCALES = tuple(0.4 * 1.12**step for step in range(24))  # that are fitted, in MAD: 0.4 to 5.4
