@@ -28,6 +28,7 @@ COUNTS = (
     *("batch_size", "micro_batch_size", "gradient_accumulation", "device_iterations", "steps", "warmup_steps"),
     *("concurrency", "samples_per_epoch", "steps_per_epoch", "data_workers"),
 )
+CPU_VENDORS = {"AMD": "AuthenticAMD", "Intel": "GenuineIntel"}  # as CPUID has them, by how names begin
 PLUGGED = 2  # memory may be plugged into a virtual machine, or out of it, between two readings
 RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 NO_WINDOW = "the timed window did not end"
@@ -36,7 +37,7 @@ LONGEST = 1000  # characters of a variable in a result
 
 @rule(
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
-    "model and memory, or a share of it for each rank; a GPU is one device for each rank; IPUs are one for each stage "
+    "model, the vendor of that name and its memory, or a share of it for each rank; a GPU is one device for each rank; IPUs are one for each stage "
     "of each replica, in one process or in poprun's instances; the precision is "
     "one that such a device has, mixed or pure as it computes; `execution` says whether the model is compiled",
     "Numbers are compared by device.",
@@ -98,6 +99,9 @@ def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
             yield differ("accelerator.granularity", device["granularity"], whole, "a cpu")
         if device.get("name") != host["cpu_model"]["value"]:
             yield differ("accelerator.name", device.get("name"), host["cpu_model"]["value"], "host.cpu_model")
+        vendor = CPU_VENDORS.get(re.split(r"[ (]", str(device.get("name")))[0])
+        if vendor and device.get("vendor") not in (None, vendor):
+            yield differ("accelerator.vendor", device["vendor"], vendor, f"the name {device['name']}")
         memory, of_host = device.get("memory_mib"), host["memory"]["value"]
         if is_number(memory) and is_number(of_host) and not of_host / PLUGGED <= memory <= of_host * PLUGGED:
             yield differ("accelerator.memory_mib", memory, of_host, "host.memory")
