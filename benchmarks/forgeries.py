@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 GENUINE = ("tests/fixtures/h200/*.json", "tests/fixtures/0.*/*.json", "tests/fixtures/0.*/results/**/*.json",
            "tests/fixtures/scaling/*.jsonl", "schemas/examples/*/*.json")  # fmt: skip
 RATES = ("algorithm_bandwidth_gb_per_second", "bus_bandwidth_gb_per_second", "flop_per_second")
+RATES_OF_POINTS = ("peak_flops", "peak_bandwidth", "memory_bandwidth", "cached_bandwidth")
 TIMES_POWER = ("energy", "energy_per_unit", "energy_per_device", "energy_per_epoch", "power_mean")
 OVER_POWER = ("units_per_watt_hour", "tokens_per_watt_hour", "throughput_per_watt", "decode_tokens_per_watt_hour")
 ACCELERATORS = ("cuda", "xpu", "hpu")
@@ -50,8 +51,10 @@ def micro(factor: float, operation: str) -> Change:
             row["seconds"] = {name: value / factor for name, value in row["seconds"].items()}
             row.update({name: row[name] and row[name] * factor for name in RATES})
         for name, metric in document["metrics"].items():
-            if name.startswith("peak_bandwidth") or name in ("peak_flops", "cached_bandwidth"):
-                metric["value"] = metric["value"] and metric["value"] * factor
+            if name in RATES_OF_POINTS and metric["value"]:
+                metric["value"] *= factor
+            elif name == "small_message_latency" and metric["value"]:
+                metric["value"] /= factor
         return True
 
     return change
@@ -125,9 +128,9 @@ def renamed(name: str) -> Change:
 
     def change(document: Document) -> bool:
         device = document["accelerator"]
-        if device.get("kind") not in ACCELERATORS or device["name"] == name:
+        if device.get("kind") not in ACCELERATORS or device.get("name") == name:
             return False
-        device["name"] = name
+        device |= {"name": name, "vendor": name.split()[0] if name.startswith("AMD") else "NVIDIA"}
         for cited in ("peak_source", "rated_power_source", "memory_bandwidth_source"):
             device.pop(cited, None)
         return True

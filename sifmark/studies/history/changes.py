@@ -28,7 +28,10 @@ RATE = 0.01  # false discovery rate of the changes that are reported, if session
 LEAST_CHANGE = 0.02  # a relative change that matters
 # Part of simulated series without a change that had a false one, at most: by sessions from, and correlation up to.
 # benchmarks/statistics/history.py
-HELD = ((60, 0.3, 0.02), (60, 0.7, 0.05), (20, 0.3, 0.05), (20, 0.7, 0.11))
+HELD = (
+    *((100, 0.3, 0.03), (60, 0.3, 0.04), (100, 0.7, 0.05), (20, 0.3, 0.05)),
+    *((200, 0.9, 0.06), (60, 0.7, 0.07), (20, 0.7, 0.11)),
+)
 SESSIONS, RUNS = "sessions", "runs"  # what the tests take as independent numbers
 
 
