@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sifmark.core.console import printable
 from sifmark.results.comparison.tables import TableStyle
 from sifmark.results.numbers import format_number, format_quantity
 from sifmark.studies.analysis.node_names import compress
@@ -29,8 +28,9 @@ def report_lines(screening: Screening, style: TableStyle) -> Iterator[str]:
     if screening.suspects:
         yield from _titled("measure again", [_HEAD, *map(_outlier_cells, screening.suspects)], style)
         yield ""
-        nodes = compress(sorted({printable(each.node) for each in screening.suspects}))
-        yield style.line(f"heavy tails explain these; screen another run of {nodes} with these results")
+        yield style.line(
+            "rare large deviations may explain these: more runs of every node will tell"
+        )
     if screening.oddities:
         yield from _titled(
             "other facts than most nodes", [("node", "fact", "value", "usual"), *screening.oddities], style
@@ -51,7 +51,7 @@ def rate_lines(screening: Screening) -> Iterator[str]:
         return
     yield f"a healthy fleet has an outlier in about {100 * limits.level:.3g} % of all screenings; {small}"
     rate = f"{100 * screening.suspect_rate:.2g} %"
-    yield f"with tails as this fleet's values may have, {rate} of healthy fleets have a node that is measured again"
+    yield f"with tails as this fleet's values may have, {rate} of healthy fleets have a node to measure again"
 
 
 def drain_commands(screening: Screening) -> Iterator[str]:

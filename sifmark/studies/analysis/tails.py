@@ -4,13 +4,16 @@ A fleet of some ten nodes hardly shows whether rare nodes are far off, but its m
 fitted with Student's distribution at several degrees of freedom (Lange, Little and Taylor, Robust statistical modeling
 using the t distribution, 1989); values that deviate count as being somewhere beyond the others, so that a slow node
 does not make the tail look heavy. How likely a measure is to have each of the tails follows from its own fit and from
-what the other measures have (empirical Bayes: Efron, Large-scale inference, 2010). Normal noise is presumed.
+what the other measures have (empirical Bayes: Efron, Large-scale inference, 2010). Half of it is presumed normal.
+
+Several runs of each node tell noise of runs, which hardly moves all runs of a node alike, from differences of nodes,
+whose part of the spread follows from an analysis of variance.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median, variance
 
 from sifmark.results.comparison.student import t_pvalue
 from sifmark.studies.analysis.fleet import Deviation, distance_of
@@ -21,6 +24,8 @@ WEIGHT = 1.0  # of what is presumed, in measures
 MAD = 1.4826  # normal standard deviations in a median absolute deviation
 SCALES = tuple(0.4 * 1.12**step for step in range(24))  # that are fitted, in MAD: 0.4 to 5.4
 ROUNDS = 50
+ONE_SIDED = 1.64  # standard errors: 95 % of what is estimated lie below
+LEAST_SHARE = 0.05
 PRESUMED = tuple((1 - NORMAL) / (len(DEGREES) - 1) if math.isfinite(each) else NORMAL for each in DEGREES)
 
 
@@ -67,39 +72,88 @@ class _Fit:
 
 
 @dataclass(frozen=True)
+class _Noise:
+    """What may move a healthy node: how far nodes are from their centre, and runs from theirs.
+
+    Of the distance of a node, `share` is at most of the node itself, and the rest of its runs.
+    """
+
+    nodes: _Fit
+    runs: _Fit | None  # None: a run of each node does not tell runs from nodes
+    share: float = 1.0
+
+
+@dataclass(frozen=True)
 class _Candidate:
-    """A node that deviates if noise is normal, and by tail how likely a healthy node deviates as much."""
+    """A node that deviates if noise is normal, and by tail how likely a healthy node, or its runs, deviate as much."""
 
     node: str
-    tails: tuple[float, ...]
+    of_node: tuple[float, ...]
+    of_runs: tuple[float, ...]
 
 
 def judge(fleets: Sequence[Fleet], level: float) -> list[Judged]:
     """Return the outliers and suspects of each measure, at the level of each."""
-    fits = [_fit(fleet) for fleet in fleets]
-    weighed = iter(_weigh([fit for fit in fits if fit is not None]))
-    return [_judge(fleet, next(weighed) if fit else None, level) for fleet, fit in zip(fleets, fits, strict=True)]
+    of_nodes = _fit_all([_fit(fleet, {node: [value] for node, value in fleet.values.items()}) for fleet in fleets])
+    several = [_has_several_runs(fleet) for fleet in fleets]
+    of_runs = _fit_all([_fit(fleet, fleet.runs) if more else None for fleet, more in zip(fleets, several, strict=True)])
+    return [
+        _judge(fleet, _Noise(nodes, runs, _share_of_nodes(fleet) if runs else 1.0) if nodes else None, level)
+        for fleet, nodes, runs in zip(fleets, of_nodes, of_runs, strict=True)
+    ]
 
 
-def _judge(fleet: Fleet, fit: _Fit | None, level: float) -> Judged:
-    if fit is None:
+def _judge(fleet: Fleet, noise: _Noise | None, level: float) -> Judged:
+    if noise is None:
         return Judged(tuple(fleet.deviations), (), level)
-    candidates = [_candidate(fleet, fit, each.member) for each in fleet.deviations]
-    candidates.sort(key=lambda each: fit.mean(each.tails))
-    count = _outlying(candidates, fit, len(fleet.values), level)
-    tails = [Deviation(each.node, fit.mean(each.tails)) for each in candidates]
-    return Judged(tuple(tails[:count]), tuple(tails[count:]), _suspect_rate(fleet, fit, level))
+    candidates = [_candidate(fleet, noise, each.member) for each in fleet.deviations]
+    tails = {each.node: _probability(noise, each.of_node, each.of_runs) for each in candidates}
+    candidates.sort(key=lambda each: tails[each.node])
+    count = _outlying(candidates, noise, len(fleet.values), level)
+    ordered = [Deviation(each.node, tails[each.node]) for each in candidates]
+    return Judged(tuple(ordered[:count]), tuple(ordered[count:]), _suspect_rate(fleet, noise.nodes, level))
 
 
-def _candidate(fleet: Fleet, fit: _Fit, node: str) -> _Candidate:
-    """Return a candidate. Of several runs all must be as far on the same side, as noise of runs seldom is."""
-    distances = [value - fit.centre for value in fleet.runs[node]]
+def _candidate(fleet: Fleet, noise: _Noise, node: str) -> _Candidate:
+    """Return a candidate. Noise of runs seldom moves all runs of a node as far to the same side."""
+    distance = abs(fleet.values[node] - noise.nodes.centre)
+    of_node = tuple(noise.nodes.tails(distance / noise.share))
+    if noise.runs is None:
+        return _Candidate(node, of_node, (0.0,) * len(DEGREES))
+    distances = [value - noise.runs.centre for value in fleet.runs[node]]
     side = math.copysign(1, sum(distances))
     least = max(0.0, min(side * distance for distance in distances))
-    return _Candidate(node, tuple(fit.tails(least, len(distances))))
+    return _Candidate(node, of_node, tuple(noise.runs.tails(least, len(distances))))
 
 
-def _outlying(candidates: Sequence[_Candidate], fit: _Fit, count: int, level: float) -> int:
+def _probability(noise: _Noise, of_node: Sequence[float], of_runs: Sequence[float]) -> float:
+    """Return the chance that either explains a distance."""
+    return min(1.0, noise.nodes.mean(of_node) + (noise.runs.mean(of_runs) if noise.runs else 0.0))
+
+
+def _has_several_runs(fleet: Fleet) -> bool:
+    """Return whether half of the nodes that do not deviate have several runs."""
+    deviating = {each.member for each in fleet.deviations}
+    counts = [len(runs) for node, runs in fleet.runs.items() if node not in deviating]
+    return 2 * sum(count > 1 for count in counts) >= len(counts)
+
+
+def _share_of_nodes(fleet: Fleet) -> float:
+    """Return how much of the spread of the means may be of the nodes and not of their runs, at the most.
+
+    By an analysis of variance over the nodes that do not deviate, with the upper end of the variance between nodes.
+    """
+    deviating = {each.member for each in fleet.deviations}
+    several = [runs for node, runs in fleet.runs.items() if node not in deviating and len(runs) > 1]
+    between = variance([fmean(runs) for runs in several])
+    freedom = sum(len(runs) - 1 for runs in several)
+    within = math.fsum((value - fmean(runs)) ** 2 for runs in several for value in runs) / freedom
+    of_runs = within * fmean(1 / len(runs) for runs in several)
+    most = between * (1 + ONE_SIDED * math.sqrt(2 / (len(several) - 1))) - of_runs
+    return min(1.0, max(LEAST_SHARE, math.sqrt(max(0.0, most) / between) if between else 1.0))
+
+
+def _outlying(candidates: Sequence[_Candidate], noise: _Noise, count: int, level: float) -> int:
     """Return how many of the candidates are outliers, the most unlikely first.
 
     It is the largest number of which so many healthy nodes of `count` would seldom deviate as much together. The level
@@ -107,9 +161,12 @@ def _outlying(candidates: Sequence[_Candidate], fit: _Fit, count: int, level: fl
     """
     outlying = 0
     for number in range(1, len(candidates) + 1):
-        farthest = [max(column) for column in zip(*(each.tails for each in candidates[:number]), strict=True)]
-        chances = [_chance_of(number, count, tail) for tail in farthest]
-        if fit.mean(chances) < level / (number * (number + 1)):
+        first = candidates[:number]
+        of_node, of_runs = (
+            [_chance_of(number, count, max(column)) for column in zip(*tails, strict=True)]
+            for tails in ([each.of_node for each in first], [each.of_runs for each in first])
+        )
+        if _probability(noise, of_node, of_runs) < level / (number * (number + 1)):
             outlying = number
     return outlying
 
@@ -127,13 +184,19 @@ def _suspect_rate(fleet: Fleet, fit: _Fit, level: float) -> float:
     return fit.mean([*chances[:-1], level])
 
 
-def _fit(fleet: Fleet) -> _Fit | None:
-    """Return the fit of a measure's runs; None if more than half of them have one value."""
+def _fit_all(fits: Sequence[_Fit | None]) -> list[_Fit | None]:
+    """Return fits of the measures with the weights of their tails."""
+    weighed = iter(_weigh([fit for fit in fits if fit is not None]))
+    return [next(weighed) if fit else None for fit in fits]
+
+
+def _fit(fleet: Fleet, values: Mapping[str, Sequence[float]]) -> _Fit | None:
+    """Return the fit of some values of the nodes; None if more than half of them are the same."""
     centre = median(fleet.values.values())
     deviating = {each.member for each in fleet.deviations}
-    distances = {node: [abs(value - centre) for value in runs] for node, runs in fleet.runs.items()}
-    usual = sorted(each for node, values in distances.items() if node not in deviating for each in values)
-    unit = MAD * median(each for values in distances.values() for each in values)
+    distances = {node: [abs(value - centre) for value in numbers] for node, numbers in values.items()}
+    usual = sorted(each for node, numbers in distances.items() if node not in deviating for each in numbers)
+    unit = MAD * median(each for numbers in distances.values() for each in numbers)
     if not deviating:
         usual.pop()
     inner = [(distance / unit) ** 2 for distance in usual] if unit > 0 else []
