@@ -1,0 +1,93 @@
+"""Bandwidth of a memory and of the caches before it, from copies of several sizes."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Sequence
+
+from entrypoints.contract.points import BEYOND_CACHE, MEMORY_COPY, LastLevelCache, Omitted
+from entrypoints.contract.session import DeviceFacts
+from entrypoints.results import peaks
+from entrypoints.system.facts import MIB
+
+BUS = "bus_bandwidth_gb_per_second"
+NO_COPIES = f"only {MEMORY_COPY} measures it"
+NO_SWEEP = "no sweep was finished"
+
+
+class CopyRate(NamedTuple):
+    """The bus bandwidth of copies of one size, in GB/s."""
+
+    size: int  # bytes
+    bandwidth: float
+
+
+class Fastest(NamedTuple):
+    """The fastest of some copies, or why there is none."""
+
+    copy: CopyRate | None
+    reason: str | None = None
+
+
+class Bandwidths(NamedTuple):
+    """The fastest copies in memory, and within the last-level caches."""
+
+    memory: Fastest
+    cached: Fastest
+
+
+def bandwidths(rates: Sequence[CopyRate], omitted: Sequence[Omitted], cache: LastLevelCache | None) -> Bandwidths:
+    """Return both bandwidths of a device with these last-level caches. Copies of sizes between count for neither."""
+    if not rates:
+        return absent(NO_SWEEP)
+    if cache is None:
+        return absent("the size of the last-level caches is not known: see points.measured")
+    in_memory = [rate for rate in rates if cache.is_left_by(rate.size)]
+    within = [rate for rate in rates if cache.holds(rate.size)]
+    return Bandwidths(
+        _fastest(in_memory, _cached_only(omitted, cache)),
+        _fastest(within, f"no size was so small that the last-level caches of {_mib(cache)} hold both buffers"),
+    )
+
+
+def absent(reason: str) -> Bandwidths:
+    """Return that there is neither, for one reason."""
+    return Bandwidths(Fastest(None, reason), Fastest(None, reason))
+
+
+def _fastest(rates: Sequence[CopyRate], reason: str) -> Fastest:
+    return Fastest(max(rates, key=lambda rate: rate.bandwidth)) if rates else Fastest(None, reason)
+
+
+def _cached_only(omitted: Sequence[Omitted], cache: LastLevelCache) -> str:
+    """Return why no copy left the caches, and which size would have."""
+    why = f"no size is {BEYOND_CACHE} times the last-level caches of {_mib(cache)}"
+    larger = min((each for each in omitted if cache.is_left_by(each.size)), default=None)
+    return f"{why}; --largest-size {larger.size} is, and was left out: {larger.reason}" if larger else why
+
+
+def _mib(cache: LastLevelCache) -> str:
+    return f"{cache.bytes / MIB:.4g} MiB"
+
+
+def of_document(document: Mapping[str, Any]) -> Bandwidths:
+    """Return both bandwidths of a result. Schema 1.1 has no caches: those are of the table of peaks."""
+    points = document["points"]
+    if points is None or points["operation"] != MEMORY_COPY:
+        return absent(NO_COPIES)
+    rates = [CopyRate(row["size"], row[BUS]) for row in points["measured"] if row[BUS] is not None]
+    omitted = [Omitted(each["size"], each["reason"]) for each in points["omitted"]]
+    return bandwidths(rates, omitted, _cache(document))
+
+
+def _cache(document: Mapping[str, Any]) -> LastLevelCache | None:
+    recorded = document["points"].get("last_level_cache")
+    if recorded is None:
+        return peaks.last_level_cache(_device(document["accelerator"]))
+    value = recorded["value"]
+    return None if value is None else LastLevelCache(value * MIB, recorded.get("source", ""))
+
+
+def _device(accelerator: Mapping[str, Any]) -> DeviceFacts:
+    name, granularity = accelerator.get("name"), accelerator.get("granularity", "")
+    mib = accelerator.get("memory_mib")
+    return DeviceFacts(accelerator["kind"], None, name, 1, granularity, mib, 1, 1, "", simulated=False)
