@@ -16,7 +16,7 @@ from entrypoints.worker.phases import PhasedRun
 from entrypoints.worker.run_checks import Faults
 
 SHARE = 0.1  # of the free memory, for buffers: the rest is for the backend's own and for comparing results
-SHARE_BEYOND_CACHE = 0.5  # for those of the smallest copy that leaves the caches: without it, no bandwidth of memory
+SHARE_BEYOND_CACHE = 0.5  # up to the smallest copy that leaves the caches: without it, no bandwidth of memory
 BUFFERS = {MATMUL: 3}  # of a point, each of its size
 BUFFERS_ELSEWHERE = 2
 USUAL = {"cpu": 2**28}  # bytes of the largest copy, unless caches or --largest-size ask for a larger one
@@ -118,7 +118,7 @@ def plan(
     sizes = card.problem["input"]["sizes"]
     in_memory = next((size for size in sizes if cache and cache.is_left_by(size)), None)  # the smallest such copy
     for size in sizes:
-        share = SHARE_BEYOND_CACHE if size == in_memory else SHARE
+        share = SHARE_BEYOND_CACHE if in_memory and size <= in_memory else SHARE
         reason = _omission(card, configuration, world, size, share * free_mib) or _excess(
             card, configuration, size, in_memory
         )

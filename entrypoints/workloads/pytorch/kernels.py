@@ -56,10 +56,7 @@ class Kernel(nn.Module):
 
 
 class MatrixProducts:
-    """Products C = A B of square matrices: of normally distributed numbers when timed, and of whole numbers from -1 to 1
-    when verified."""
-
-    drawn = False  # whether the factors have the numbers of timed calls
+    """Products C = A B of square matrices: of normal numbers when timed, of whole ones from -1 to 1 when verified."""
 
     def __init__(self, points: Sequence[Point], hardware: torch.device, dtype: torch.dtype) -> None:
         self.sizes = [point.size for point in points]
@@ -72,15 +69,12 @@ class MatrixProducts:
         return [flat[: size * size].view(size, size) for flat in (self.left, self.right, self.product)]
 
     def fill(self, number: int) -> None:
-        """Draw both factors of all points, unless they are drawn: a part of normally distributed numbers is, too."""
-        if not self.drawn:
-            self.left.normal_()
-            self.right.normal_()
-            self.drawn = True
+        """Draw both factors."""
+        for factor in self.matrices(number)[:2]:
+            factor.normal_()
 
     def write_pattern(self, number: int) -> None:
         """Write both factors, whose rows repeat."""
-        self.drawn = False
         left, right, _ = self.matrices(number)
         for matrix in (left, right):
             rows = pattern(torch.arange(REMAINDERS)[:, None], torch.arange(len(matrix)))
