@@ -82,7 +82,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Result:
-    """One valid result. `document` is the whole document, as `schemas/result-1.1.md` describes it."""
+    """One valid result. `document` is the whole document, as `schemas/result-1.2.md` describes it."""
 
     file: str
     document: dict[str, Any]

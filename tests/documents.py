@@ -21,9 +21,9 @@ from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core import paths
 from sifmark.results.load import load_file
 
-SCHEMA = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
+SCHEMA = json.loads((paths.SCHEMAS / "result-1.2.json").read_text())
 VALIDATOR = Draft202012Validator(SCHEMA)
-EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.2"
 TRAINING = EXAMPLES / "training.json"
 
 # One of these matches each pattern of the schema; a new pattern needs a new word.

@@ -1,6 +1,6 @@
 """What the schema of results says of its metrics and fields: units, directions, roles, and what is private to a site.
 
-`schemas/result-1.1.json` is the only place that states it, in these annotations (JSON Schema ignores them):
+`schemas/result-1.2.json` is the only place that states it, in these annotations (JSON Schema ignores them):
 
 | keyword | at | says |
 |---|---|---|
@@ -22,7 +22,7 @@ from typing import Any
 
 from sifmark.core.schemas import read_schema
 
-SCHEMA = "result-1.1"
+SCHEMA = "result-1.2"
 SETTING_PREFIX = "configuration."
 _MISSING: Any = object()
 

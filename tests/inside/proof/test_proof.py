@@ -30,7 +30,7 @@ from entrypoints.results.numerics import Deviation, Numerics, PrecisionResult
 from entrypoints.results.outcome import Outcome
 
 SCHEMA = json.loads((ROOT / "schemas" / "proof-1.0.json").read_text("utf-8"))
-TRAINING = json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text("utf-8"))
+TRAINING = json.loads((ROOT / "schemas" / "examples" / "result-1.2" / "training.json").read_text("utf-8"))
 
 
 def proof_of(folder):

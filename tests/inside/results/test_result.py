@@ -29,7 +29,7 @@ from entrypoints.results.metrics.by_workload import (
 from entrypoints.results.outcome import Outcome
 from entrypoints.system import environment, host
 
-SCHEMA = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
+SCHEMA = json.loads((ROOT / "schemas" / "result-1.2.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 IMAGE = {**BUILT, "file": FILE}
 CARD = cards.load()["resnet50"]

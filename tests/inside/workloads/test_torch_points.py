@@ -386,7 +386,7 @@ def forged_peak(document, path, value):
         (("configuration", "precision"), "bf16", "it is in bf16, and this run in fp32"),
         (("status", "state"), "crashed", "it is crashed with correctness passed"),
         (("numerics", "state"), "failed", "it is completed with correctness failed"),
-        (("metrics",), {}, "it is no result of sifmark with schema 1.1"),
+        (("metrics",), {}, "it is no result of sifmark with schema 1.1 or later"),
     ],
 )
 def test_what_is_no_measured_peak_is_refused_by_name(measured, tmp_path, path, value, cause):

@@ -171,7 +171,7 @@ def test_checks_name_every_result_and_how_it_came_out(report: Report, files: dic
     text = files["checks.txt"]
     for entry in report.appendix:
         assert f"\n{entry.file}\n" in text and entry.result.document["id"] in text
-    assert text.count("schema and rules  valid: result 1.1") == 14
+    assert text.count("schema and rules  valid: result 1.2") == 14
     assert "tolerance 0.1000" in text and "left out" in text and "not checked (--require-signature)" in text
 
 

@@ -72,7 +72,7 @@ def ask(results: list[dict[str, Any]], against: Sequence[dict[str, Any]] = (), *
 
 
 def observed(document: dict[str, Any], side: str) -> Any:
-    assert fast_validator("result-1.1").is_valid(document)
+    assert fast_validator("result-1.2").is_valid(document)
     numbers = {name: metric_value(metric) for name, metric in metrics_of(document).items()}
     return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
 
