@@ -130,11 +130,9 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
 
 def _overview(comparison: Comparison) -> list[Cells]:
     """Return a row for each table: the best of each side by the first metric, and their ratio."""
-    rows, metric = (
-        [["workload", "task", "best baseline", "best other", "other / baseline"]],
-        comparison.query.metrics[0],
-    )
+    rows = [["workload", "task", "metric", "best baseline", "best other", "other / baseline"]]
     for table in comparison.tables:
+        metric = table.metrics[0]
         unit = table.units[metric]
         baseline, other = (_best(table, comparison.query, metric, side) for side in (True, False))
         if baseline is None or other is None:
@@ -142,7 +140,7 @@ def _overview(comparison: Comparison) -> list[Cells]:
         # The best rows may be of different configurations, which have no ratio.
         best = other.ratios[metric] if other.baseline is baseline else Ratio(None)
         values = [_quantity(row.means[metric], unit) for row in (baseline, other)]
-        rows.append([table.title.partition(",")[0], table.group.task, *values, ratio_text(best, unit)])
+        rows.append([table.title.partition(",")[0], table.group.task, metric, *values, ratio_text(best, unit)])
     return rows if len(rows) > 1 else []
 
 
@@ -157,13 +155,13 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     systems = _systems(table, query, varying)
     ratio_name = f"{systems.other} / {systems.baseline}"
     cells = [[*map(column_of, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
-    scales = _scales(table, query)
+    scales = _scales(table)
     lonely = set(map(id, _lonely_baselines(table, query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
         if is_baseline and id(row) not in lonely:
             continue
-        for number, metric in enumerate(query.metrics):
+        for number, metric in enumerate(table.metrics):
             keys = [_cell(row.fields.get(name)) if number == 0 else "" for name in systems.keys]
             values = [
                 _mean_cell(side, metric, scales[metric])
@@ -200,7 +198,7 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
 
 def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
-    scales = _scales(table, query)
+    scales = _scales(table)
     cells = [[*map(column_of, varying), "n", *(f"{metric} [{scale.unit}]" for metric, scale in scales.items())]]
     for row in table.rows:
         fields = [_cell(row.fields.get(name)) for name in varying]
@@ -231,9 +229,9 @@ def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
     return [f"{column_of(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
 
 
-def _scales(table: ComparisonTable, query: Query) -> dict[str, Scale]:
+def _scales(table: ComparisonTable) -> dict[str, Scale]:
     """Return the unit in which a table shows each metric."""
-    means = {metric: [row.means[metric].value for row in table.rows] for metric in query.metrics}
+    means = {metric: [row.means[metric].value for row in table.rows] for metric in table.metrics}
     return {
         metric: scale_of(table.units[metric], (value for value in values if value is not None))
         for metric, values in means.items()

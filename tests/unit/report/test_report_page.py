@@ -15,8 +15,8 @@ from unit.refusals import refused
 from unit.report import samples
 
 from sifmark.core.errors import SifmarkError
-from sifmark.report.content.sections import MAIN, MORE
 from sifmark.report.charts.words import mean_text
+from sifmark.report.content.sections import MAIN, MORE
 from sifmark.report.content.tables import MOST_COLUMNS
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page

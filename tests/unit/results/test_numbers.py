@@ -121,4 +121,9 @@ def test_the_numbers_of_a_table_have_the_unit_of_the_largest() -> None:
 
 
 def test_durations_are_in_the_units_of_clocks() -> None:
-    assert [format_seconds(value) for value in (1.234, 24.4, 72.0, 7500.0)] == ["1.23 s", "24 s", "1 min 12 s", "2 h 5 min"]
+    assert [format_seconds(value) for value in (1.234, 24.4, 72.0, 7500.0)] == [
+        "1.23 s",
+        "24 s",
+        "1 min 12 s",
+        "2 h 5 min",
+    ]
