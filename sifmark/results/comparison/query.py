@@ -7,6 +7,7 @@ from typing import Any
 from sifmark.results.catalogue import headlines
 from sifmark.results.comparison.observation import SETTING, Observation
 from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.comparison.sessions import BETWEEN
 
 KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline:NAME`
 # Of a table of results, `default_metrics` puts the headlines of their kinds of run in place of these.
@@ -26,11 +27,12 @@ class Query:
     allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
     against: bool = False  # the results of the other side are the baselines
     baseline: tuple[str, str] | None = None  # or those with this field and value
+    between: float = BETWEEN  # standard deviation of sessions where results do not show it, a fraction
 
     @property
     def by_default(self) -> bool:
         """Whether no metrics were asked for, so that each table has the headlines of its results."""
-        return self.metrics == DEFAULT_METRICS and not self.every_metric
+        return self.metrics is DEFAULT_METRICS and not self.every_metric  # somebody may name the same ones
 
     @property
     def relative(self) -> bool:

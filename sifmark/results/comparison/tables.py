@@ -7,13 +7,16 @@ from typing import Any
 
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
+from sifmark.results.comparison.baselines import fields_that_may_differ
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
-from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
+from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.observation import PLATFORM, PRECISION, PRECISION_KIND, SETTING
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
+from sifmark.results.comparison.sessions import ONE_SESSION
+from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN, UNSTEADY
 from sifmark.results.numbers import Scale, format_interval, format_number, format_quantity, scale_of
 from sifmark.results.summary import HALF, PURE
 from sifmark.results.warnings import STALLED
@@ -80,7 +83,9 @@ def ratio_text(ratio: Ratio, unit: str) -> str:
     if ratio.value is None:
         return "-"
     if ratio.low is None or ratio.high is None:
-        return f"{format_number(ratio.value)}x, cannot tell"
+        return f"{format_number(ratio.value)}x, {CANNOT_TELL}"
+    if ratio.doubt:
+        return f"{_factor(ratio)}, {CANNOT_TELL}: {ratio.doubt}"
     if ratio.low <= 1 <= ratio.high:
         return f"{_factor(ratio)}, no difference shown"
     more, less = _words(unit)
@@ -102,6 +107,18 @@ def _tables(comparison: Comparison, style: TableStyle, details: bool) -> str:
     return "\n\n".join([*(["\n".join(style.table(overview))] if overview else []), *tables])
 
 
+def _sessions(table: ComparisonTable, query: Query) -> Iterator[str]:
+    """Yield what the verdicts allow for, and what an interval does not cover."""
+    ratios = [ratio for row in table.rows for ratio in row.ratios.values()]
+    if any(ratio.scope and not ratio.withheld for ratio in ratios):
+        yield (
+            f"ratios and intervals are {ONE_SESSION}; faster, slower, more and less allow for sessions that differ by "
+            f"{100 * query.between:g} % (standard deviation, --between)"
+        )
+    elif any(mean.sessions >= FEWEST_REPEATS for row in table.rows for mean in row.means.values()):
+        yield "the means of sessions are the sample where a side has three or more of them: boots, days or jobs"
+
+
 def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bool) -> Iterator[str]:
     group = table.group
     phase = "" if group.phase == "steady" else f", phase {group.phase}"
@@ -115,8 +132,9 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
+    yield from map(style.line, _unlike_baselines(table, query))
     yield ""
-    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying)
+    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, varying)
     yield from style.table(rows)
     if table.scalings:
         yield ""
@@ -156,7 +174,7 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     ratio_name = f"{systems.other} / {systems.baseline}"
     cells = [[*map(column_of, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
     scales = _scales(table)
-    lonely = set(map(id, _lonely_baselines(table, query)))
+    lonely = set(map(id, table.unmatched_baselines(query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
         if is_baseline and id(row) not in lonely:
@@ -172,17 +190,19 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     return cells
 
 
-def _lonely_baselines(table: ComparisonTable, query: Query) -> list[RepeatGroup]:
-    """Return the baselines that no other row is compared with."""
-    paired = {id(row.baseline) for row in table.rows if row.baseline}
-    return [row for row in table.rows if query.relative and query.is_baseline(row) and id(row) not in paired]
-
-
 def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Systems:
-    """Return what the sides are called. A field with one value on each side distinguishes sides, not pairs."""
+    """Return what the sides are called.
+
+    A field with one value on each side distinguishes sides, not pairs; unless it is the reason why there are none.
+    """
     sides = [[row for row in table.rows if query.is_baseline(row) is side] for side in (True, False)]
     values = {name: [{row.fields.get(name) for row in rows} for rows in sides] for name in varying}
-    constant = {name for name, (ours, theirs) in values.items() if len(ours) == 1 and len(theirs) == 1}
+    may_differ = fields_that_may_differ(query).union(PLATFORM)
+    constant = {
+        name
+        for name, (ours, theirs) in values.items()
+        if len(ours) == 1 and len(theirs) == 1 and (name in may_differ or not name.startswith(SETTING))
+    }
     keys = [name for name in varying if name not in constant]
     if query.baseline:
         name, value = query.baseline
@@ -196,7 +216,7 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
     return Systems("baseline", "results", keys)
 
 
-def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
+def _plain_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
     scales = _scales(table)
     cells = [[*map(column_of, varying), "n", *(f"{metric} [{scale.unit}]" for metric, scale in scales.items())]]
@@ -277,7 +297,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     yield from _unlike(table)
-    yield from _unlike_baselines(table, query)
+    yield from _sessions(table, query)
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:
@@ -286,7 +306,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     hosts = max((len(row.hosts) for row in table.rows), default=1)
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname separates them"
-    if lonely := len(_lonely_baselines(table, query)):
+    if lonely := len(table.unmatched_baselines(query)):
         yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
     for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
         first, *others = (observation.file for observation in reference.observations)
@@ -318,31 +338,31 @@ def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
             before = row.baseline.fields
             for name in row.fields.keys() - asked:
                 if before.get(name) != row.fields[name]:
-                    differing.setdefault(name, f"{_cell(before.get(name))} -> {_cell(row.fields[name])}")
+                    differing.setdefault(name, f"{_cell(before.get(name))} / {_cell(row.fields[name])}")
     if differing:
         texts = [f"{column_of(name)} {change}" for name, change in sorted(differing.items())]
         more = f" and {len(texts) - MOST_FIELDS} more" if len(texts) > MOST_FIELDS else ""
-        yield f"rows and their baselines also differ in {', '.join(texts[:MOST_FIELDS])}{more}"
+        yield f"the columns differ in {', '.join(texts[:MOST_FIELDS])}{more}"
 
 
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what disturbed runs, each with the number of its results and one of them."""
-    if disturbed := [file for row in rows for file in row.disturbed]:
+    if disturbed := [file for row in rows for file in row.marked(BUSY)]:
         yield (
             f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
             "Do not publish these numbers"
         )
-    if stalled := [file for row in rows for file in row.stalled]:
+    if stalled := [file for row in rows for file in row.marked(STALLED_RUN)]:
         yield (
             f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
             f"for example {stalled[0]}. Do not publish these numbers"
         )
-    if throttled := [file for row in rows for file in row.throttled]:
+    if throttled := [file for row in rows for file in row.marked(THROTTLED_RUN)]:
         yield (
             f"warning: heat or hardware held the clocks of a device down in {len(throttled)} results, for example "
             f"{throttled[0]}. Do not publish these numbers"
         )
-    if unsteady := [file for row in rows for file in row.unsteady]:
+    if unsteady := [file for row in rows for file in row.marked(UNSTEADY)]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
 
 

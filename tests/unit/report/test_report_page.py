@@ -17,13 +17,13 @@ from unit.report import samples
 from sifmark.core.errors import SifmarkError
 from sifmark.report.charts.words import mean_text
 from sifmark.report.content.sections import MAIN, MORE
-from sifmark.report.content.tables import MOST_COLUMNS
+from sifmark.report.content.tables import MOST_COLUMNS, ratio_words
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
-from sifmark.results.comparison.intervals import Mean
+from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.marks import marks_of
 from sifmark.studies.load import load_study
