@@ -25,6 +25,7 @@ from sifmark.results.comparison.compare import compare_collection, compare_resul
 from sifmark.results.comparison.exports import comparison_rows
 from sifmark.results.comparison.gate import Gate, GateVerdict
 from sifmark.results.comparison.query import DEFAULT_METRICS, KEPT, PUBLISHED, Query
+from sifmark.results.comparison.sessions import BETWEEN
 from sifmark.results.comparison.tables import as_markdown, as_text
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
 from sifmark.results.load import LoadedResult, SeenRuns, load_all, study_of
@@ -60,6 +61,7 @@ def compare(
     metrics: Iterable[str] | str = DEFAULT_METRICS,
     by: Iterable[str] | str = (),
     allow: Iterable[str] | str = (),
+    between: float = BETWEEN,
     trusted_keys: Sequence[str] | None = None,
     settings: Settings | None = None,
 ) -> "Comparison":
@@ -75,7 +77,7 @@ def compare(
         raise UsageError(cause, "ask for one of them: --against or --baseline", code="invalid-option")
     require_trusted_keys(trusted_keys)
     place = "" if baseline is None or isinstance(baseline, Mapping) else str(fspath(baseline))
-    query = _query(metrics, by, allow, None if place else baseline, against=bool(place or against))
+    query = _query(metrics, by, allow, None if place else baseline, against=bool(place or against), between=between)
     kept = _kept(against, query, settings, trusted_keys is not None)
     return Comparison(compare_results((str(fspath(path)) for path in paths), query, place, trusted_keys, kept))
 
@@ -210,16 +212,19 @@ class Results(Sequence[Result]):
         metrics: Iterable[str] | str = DEFAULT_METRICS,
         by: Iterable[str] | str = (),
         allow: Iterable[str] | str = (),
+        between: float = BETWEEN,
     ) -> "Comparison":
         """Return the comparison of all results, with ratios to a baseline: a field with its value, or other results.
 
         `metrics` may be "all". `by` are fields that separate rows besides the usual ones, `allow` fields that may
-        differ although they make results incomparable.
+        differ although they make results incomparable, or marks that withhold no verdict: busy, stopped, unsteady.
+        `between` is the standard deviation between sessions where results do not show it, a fraction.
 
         Raises UsageError for a name that no result has, or another kind of baseline.
         """
         against = baseline if isinstance(baseline, Results) else None
-        query = _query(metrics, by, allow, None if isinstance(baseline, Results) else baseline, against is not None)
+        field_value = None if isinstance(baseline, Results) else baseline
+        query = _query(metrics, by, allow, field_value, against is not None, between)
         others = () if against is None else against._loaded()
         return Comparison(compare_collection(collect(self._loaded(), others, query), query))
 
@@ -280,20 +285,32 @@ class Comparison:
         """Which results were left out, and why, by file."""
         return {each.result.file: each.reason for each in self.compared.excluded}
 
-    def gate(self, minimum: float | None = None, maximum: float | None = None) -> GateVerdict:
+    def gate(
+        self, minimum: float | None = None, maximum: float | None = None, *, allow_missing: bool = False
+    ) -> GateVerdict:
         """Return whether the ratio of the first metric to its baseline keeps a limit in every row.
+
+        A baseline without a counterpart leaves that undecided, unless `allow_missing`.
 
         Raises UsageError for other than one limit, or one that would let the worse pass.
         """
         gate = Gate.of(minimum, maximum)
         gate.require_sense(self.compared)
-        return gate.judge(self.compared)
+        return gate.judge(self.compared, allow_missing)
 
 
 def _query(
-    metrics: Iterable[str] | str, by: Iterable[str] | str, allow: Iterable[str] | str, baseline: Any, against: bool
+    metrics: Iterable[str] | str,
+    by: Iterable[str] | str,
+    allow: Iterable[str] | str,
+    baseline: Any,
+    against: bool,
+    between: float,
 ) -> Query:
     """Return what is asked of results. Raises UsageError."""
+    if not 0 <= between < 1:
+        cause = f"the spread between sessions is a fraction from 0 to below 1, not {between:g}"
+        raise UsageError(cause, "for example 0.01, which is 1 %", code="invalid-option")
     names = () if metrics == EVERY_METRIC else _names(metrics)
     if not names and metrics != EVERY_METRIC:
         raise UsageError("the list of metrics is empty", f"name some, or {EVERY_METRIC}", code="invalid-option")
@@ -304,6 +321,7 @@ def _query(
         allowed=frozenset(map(path_of, _names(allow))),
         against=against,
         baseline=None if baseline is None else _field_and_value(baseline),
+        between=between,
     )
 
 

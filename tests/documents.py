@@ -273,8 +273,8 @@ def _settle_times(document: dict[str, Any], step: float) -> None:
         document["phases"] = {name: {"seconds": 0.5} if name in before else missing for name in spans}
         document["status"]["exit_code"] = STATUSES[document["status"]["state"]].exit_code
     wall = sum(span["seconds"] or 0.0 for span in document["phases"].values()) + 1.0
-    # Runs of one host with other ids do not start together.
-    began = datetime.fromisoformat(document["started"]) + timedelta(seconds=crc32(document["id"].encode()) % 10**6)
+    # Runs of one host with other ids do not start together; all are of one day, which is one session.
+    began = datetime.fromisoformat(document["started"]) + timedelta(milliseconds=crc32(document["id"].encode()) % 10**7)
     document["started"] = _timestamp(began)
     document["finished"] = _timestamp(began + timedelta(seconds=wall))
     for name in ("elapsed_monotonic", "elapsed_kernel"):

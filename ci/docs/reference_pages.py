@@ -68,7 +68,8 @@ HOST_CODES = {
     1: "the command failed; the message has cause, code and remedy",
     2: "wrong usage: an unknown name, option or value",
     7: "`compare`: a ratio is on the wrong side of `--fail-below` or `--fail-above`; `study.history --fail-on-change`: "
-    "there is a change; `study.screen --fail`: a node is named",
+    "there is a change; `study.screen --fail`: a node is named, or none was compared",
+    8: "`compare`: the results do not suffice to decide about `--fail-below` or `--fail-above`",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output stopped reading",
 }

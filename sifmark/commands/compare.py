@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import CSV, JSON, MARKDOWN, MOST_LISTED, TABLE, Table, answer, list_left_out
 from sifmark.commands.pipelines import add_summary
-from sifmark.core.console import comma_separated, counted, printable
-from sifmark.core.errors import GateError, SifmarkError, UsageError
+from sifmark.core.console import comma_separated, counted, fraction, printable
+from sifmark.core.errors import GateError, SifmarkError, UndecidedError, UsageError
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import is_verbose, output, status, warn
 
@@ -46,12 +46,19 @@ _PUBLISHED_REMEDY = (
 @cli.option("--by", "More fields that separate rows, with commas.", "FIELDS")
 @cli.option(
     "--allow",
-    "Compare results that differ in this field, although they should not. Repeatable.",
+    "Compare results that differ in this field, although they should not; or judge those with this mark: busy, "
+    "stopped, unsteady. Repeatable.",
     "FIELD",
     multiple=True,
 )
+@cli.option(
+    "--between",
+    "Standard deviation between sessions (boots, days, jobs) where results do not show it, such as 2%. [default: 1%]",
+    "FRACTION",
+)
 @cli.option("--fail-below", "Exit with 7 if the first metric is below this ratio to its baseline.", "RATIO", kind=float)
 @cli.option("--fail-above", "Exit with 7 if it is above; for metrics where less is better.", "RATIO", kind=float)
+@cli.flag("--allow-missing", "Let a gate pass although baselines have no counterpart.")
 @cli.signature_flag
 @cli.key_option
 @cli.format_option
@@ -63,8 +70,10 @@ def compare(
     metrics: str = "",
     by: str = "",
     allow: Sequence[str] = (),
+    between: str = "",
     fail_below: float | None = None,
     fail_above: float | None = None,
+    allow_missing: bool = False,
     require_signature: bool = False,
     form: str = TABLE,
 ) -> None:
@@ -72,6 +81,7 @@ def compare(
     from sifmark import library
     from sifmark.results.comparison.gate import Gate
     from sifmark.results.comparison.query import DEFAULT_METRICS
+    from sifmark.results.comparison.sessions import BETWEEN
     from sifmark.results.comparison.tables import as_markdown
 
     gated = fail_below is not None or fail_above is not None
@@ -90,10 +100,11 @@ def compare(
         metrics=metrics if metrics == EVERY_METRIC else _words(metrics) if metrics else DEFAULT_METRICS,
         by=_words(by),
         allow=allow,
+        between=fraction(between, "--between") if between else BETWEEN,
         trusted_keys=trusted_keys,
         settings=settings,
     )
-    verdict = asked.gate(fail_below, fail_above) if gate else None
+    verdict = asked.gate(fail_below, fail_above, allow_missing=allow_missing) if gate else None
     if asked.compared.tables or form == JSON:
         output(_written(asked.compared, form))
         add_summary("Comparison", lambda: as_markdown(asked.compared).splitlines())
@@ -150,15 +161,12 @@ def report_left_out(comparison: Comparison) -> None:
 
 
 def _conclude(comparison: Comparison, verdict: GateVerdict | None) -> None:
-    """Raise GateError if the gate failed, SifmarkError if something was not compared or not decided."""
+    """Raise GateError if the gate failed, UndecidedError if it cannot tell, SifmarkError if something was refused."""
     from sifmark.results.comparison.gate import GateDecision
     from sifmark.results.load import require_valid
 
     problems = []
     if verdict:
-        if verdict.unsteady:
-            rests = counted(len(verdict.unsteady), "result that was not steady", "results that were not steady")
-            status(f"the gate rests on {rests}, for example {printable(verdict.unsteady[0])}")
         if verdict.decision is GateDecision.FAILED:
             raise GateError(verdict.reason, "the ratios above show which", code="gate-failed")
         if verdict.decision is GateDecision.UNDECIDED:
@@ -170,7 +178,7 @@ def _conclude(comparison: Comparison, verdict: GateVerdict | None) -> None:
         problems.append(f"refused to compare what differs in {fields}")
     require_valid(comparison.invalid, comparison.unsigned, "".join(f"; {problem}" for problem in problems))
     if verdict and problems == [verdict.reason]:
-        raise SifmarkError(verdict.reason, _UNDECIDED_REMEDY, code="gate-undecided")
+        raise UndecidedError(verdict.reason, _UNDECIDED_REMEDY, code="gate-undecided")
     if problems:
         raise SifmarkError("; ".join(problems), _INCOMPARABLE_REMEDY, code="results-incomparable")
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+from sifmark.core.errors import UsageError
 from sifmark.core.files import human_size
 
 WATCHED_EVERY = 1.0  # seconds between two looks at a growing file
@@ -156,6 +157,17 @@ def counted(number: int, one: str, many: str = "") -> str:
 def comma_separated(text: str) -> list[str]:
     """Return the words of a list with commas, without blanks around them; empty ones are left out."""
     return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def fraction(text: str, option: str) -> float:
+    """Return a fraction that an option has, `2%` or `0.02`. Raises UsageError if it is no number from 0 to below 1."""
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise UsageError(f"{option} {text!r} is no fraction", "for example 2%, or 0.02", code="invalid-option")
+    return value
 
 
 def printable(text: str) -> str:

@@ -167,10 +167,12 @@ def direction_of(name: str) -> Direction:
     return metric.direction if metric else Direction.NONE
 
 
-def headlines(kind: str) -> list[str]:
-    """Return the metrics to name first of a kind of run, the most important one first."""
-    ranked = [(metric.headline[kind], name) for name, metric in metrics().items() if kind in metric.headline]
-    return [name for _, name in sorted(ranked)]
+def headlines(*kinds: str) -> list[str]:
+    """Return the metrics to name first of some kinds of runs, the most important one first."""
+    ranks = {
+        name: [rank for kind, rank in metric.headline.items() if kind in kinds] for name, metric in metrics().items()
+    }
+    return sorted((name for name, own in ranks.items() if own), key=lambda name: min(ranks[name]))
 
 
 def kind_of(document: Document) -> str:

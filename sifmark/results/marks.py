@@ -24,6 +24,7 @@ FEWEST_REPEATS = 3  # on each side, that an interval needs
 class Mark:
     """A reason not to publish a number."""
 
+    code: str  # in files, and for `--allow`
     symbol: str  # a letter beside the number
     name: str  # in a legend: `test base`
     why: str  # a sentence, for the box above the numbers
@@ -36,40 +37,55 @@ def _of_image(document: Document) -> Document:
 
 
 TEST_BASE = Mark(
-    "T", "test base", "The image has a test base, not that of the vendor.", "Build it on the pinned base: sifmark build"
+    "test_base",
+    "T",
+    "test base",
+    "The image has a test base, not that of the vendor.",
+    "Build it on the pinned base: sifmark build",
 )
 SIMULATED = Mark(
-    "S", "simulated", "The device was simulated, or its meter replayed a recorded trace.", "Measure on the device."
+    "simulated",
+    "S",
+    "simulated",
+    "The device was simulated, or its meter replayed a recorded trace.",
+    "Measure on the device.",
 )
 UNCHECKED = Mark(
+    "unchecked",
     "C",
     "correctness not shown",
     "Nothing shows that the code computes what the workload's card says.",
     "Run without --skip-numerics, on a workload with reference values.",
 )
-BUSY = Mark("B", "busy host", "Other work on the host kept processors from the run.", "Measure again on an idle host.")
+BUSY = Mark(
+    "busy", "B", "busy host", "Other work on the host kept processors from the run.", "Measure again on an idle host."
+)
 STALLED_RUN = Mark(
+    "stopped",
     "P",
     "stopped for a time",
     f"Outlying steps took more than {STALLED:.0%} of the timed window: something stopped the run.",
     "Find what stopped it, and measure again.",
 )
 THROTTLED_RUN = Mark(
+    "throttled",
     "H",
     "throttled",
     f"Heat or hardware held the clocks of a device down for more than {THROTTLED:.0%} of the timed window.",
     "Mend its cooling or its supply, and measure again.",
 )
 UNSTEADY = Mark(
-    "U", "not steady", "Step times changed over the timed window.", "Warm up for longer, or run for longer."
+    "unsteady", "U", "not steady", "Step times changed over the timed window.", "Warm up for longer, or run for longer."
 )
 FEW_REPEATS = Mark(
+    "few_repeats",
     "R",
     "few repeats",
     f"There are fewer than {FEWEST_REPEATS} repeats, so that the number has no interval.",
     f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}",
 )
 FAR_BELOW_BOUND = Mark(
+    "far_below",
     "F",
     "far below the bound",
     f"The throughput is less than {FAR_BELOW:.0%} of what the devices allow: something else limits it.",
@@ -77,6 +93,7 @@ FAR_BELOW_BOUND = Mark(
     everywhere=False,
 )
 PRELOADED = Mark(
+    "preloaded",
     "L",
     "preloaded libraries",
     "Libraries were loaded before all others, where they can change what is measured.",
@@ -84,6 +101,7 @@ PRELOADED = Mark(
     everywhere=False,
 )
 AT_LIMIT_OF_POWER = Mark(
+    "power_limited",
     "W",
     "at its power limit",
     f"A power limit held the clocks of a device down for more than {AT_POWER_LIMIT:.0%} of the timed window.",
@@ -91,6 +109,7 @@ AT_LIMIT_OF_POWER = Mark(
     everywhere=False,
 )
 SOCKETS = Mark(
+    "sockets",
     "N",
     "socket network",
     "The ranks exchanged data over sockets, which may be tens of times slower than RDMA.",
@@ -98,6 +117,7 @@ SOCKETS = Mark(
     everywhere=False,
 )
 UNSIGNED = Mark(
+    "unsigned",
     "I",
     "unsigned image",
     "No key that the site trusts has signed the image, or the run had no image.",
@@ -121,6 +141,8 @@ _APPLIES: dict[Mark, Callable[[Document], bool]] = {
     UNSIGNED: lambda document: _of_image(document).get("file", {}).get("signer") is None,
 }
 MARKS = (*list(_APPLIES)[:7], FEW_REPEATS, *list(_APPLIES)[7:])
+# With these a number is not that of the machine: neither faster nor slower follows from it, unless they are allowed.
+WITHHOLDING = {mark.code: mark for mark in (BUSY, STALLED_RUN, UNSTEADY)}
 
 
 def marks_of(documents: Iterable[Document]) -> tuple[Mark, ...]:

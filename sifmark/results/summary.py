@@ -5,7 +5,7 @@ from typing import Any
 
 from sifmark.results.catalogue import headlines, kind_of, metric_of, path_of, spelled
 from sifmark.results.documents import value_at
-from sifmark.results.numbers import format_interval, format_quantity, format_seconds
+from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
@@ -115,7 +115,7 @@ def main_figure(document: Document) -> str:
     interval = document["steadiness"].get("throughput_interval", {})
     low, high = interval.get("low"), interval.get("high")
     scope = "" if low is None or high is None else "   (95 % over steps)"
-    return f"{format_interval(metric['value'], low, high)} {metric['unit']}{scope}"
+    return f"{format_quantity(metric['value'], metric['unit'], low, high)}{scope}"
 
 
 def _key_figures(document: Document) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from sifmark.report.charts.words import caption, chart_name, remarks
 from sifmark.report.results import ReportResult, Section
 from sifmark.results.comparison.compatibility import exclusion_fields
 from sifmark.results.comparison.scaling import BATCH
-from sifmark.results.marks import FEW_REPEATS
+from sifmark.results.marks import FEW_REPEATS, UNSTEADY
 from sifmark.results.numbers import format_number, format_quantity
 
 _FEWEST = 10  # timed steps: fewer show nothing
@@ -59,7 +59,8 @@ def _least_steady(section: Section) -> ReportResult | None:
     def unsteadiness(result: ReportResult) -> tuple[bool, float]:
         steadiness = result.document["steadiness"]
         far = steadiness["outliers"] or {"share_of_time": 0.0}
-        return result.observation.unsteady, abs(steadiness["drift"]["value"] or 0.0) + far["share_of_time"]
+        drift = abs(steadiness["drift"]["value"] or 0.0)
+        return UNSTEADY.code in result.observation.marks, drift + far["share_of_time"]
 
     return max(filter(_is_listed, section.members), key=unsteadiness, default=None)
 

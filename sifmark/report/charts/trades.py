@@ -14,8 +14,10 @@ from sifmark.report.charts.words import (
     caption_scopes,
     chart_name,
     mean_text,
+    quantity_text,
     remarks,
     repeats_text,
+    scale_of_points,
 )
 from sifmark.report.results import Point, Section
 from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
@@ -56,12 +58,15 @@ def throughput_axis(unit: str, lines: Iterable[Curve]) -> Axis:
 
 def trade_table(place: Place, names: Sequence[str], rows: Iterable[tuple[str, Sequence[Point]]]) -> ChartTable:
     """Return a table with a column for each metric. A row has its label, and the points of the same results."""
-    columns = ("system", place.name, *names, "repeats", "remarks")
+    rows = list(rows)
+    scales = [scale_of_points(points) for points in zip(*(points for _, points in rows), strict=True)]
+    columns = [axes.titled(name, scale.unit) for name, scale in zip(names, scales, strict=True)]
     return ChartTable(
-        columns,
+        ("system", place.name, *columns, "repeats", "remarks"),
         tuple(
             (
-                *(label, place.number(points[0].fields), *(mean_text(point.mean) for point in points)),
+                *(label, place.number(points[0].fields)),
+                *(mean_text(point.mean, scale) for point, scale in zip(points, scales, strict=True)),
                 *(str(points[0].mean.count), ", ".join(remarks(points[0].results))),
             )
             for label, points in rows
@@ -77,7 +82,7 @@ def _mark(pair: tuple[Point, Point], label: str, place: Place, noted: bool) -> D
         (each.observation.numbers[THROUGHPUT], each.observation.numbers[second.metric]) for each in first.results
     ]
     both = [(x.value, y.value) for x, y in numbers if x.value is not None and y.value is not None]
-    texts = [f"{mean_text(point.mean)} {point.unit}" for point in pair]
+    texts = [quantity_text(point.mean, point.unit) for point in pair]
     words = f"{label}, {place.text(first.fields)}: {', '.join(texts)}, {repeats_text(first.mean.count)}"
     return Datum(
         x=first.mean.value or 0.0,
@@ -111,7 +116,7 @@ def latency_by_throughput(section: Section) -> Chart | None:
         layers = [*curves(lines, legend=not specs), *notes(lines)]
         specs.append(layered(x_here, y, *layers, height=_PANEL_HEIGHT))
     points = [pair[0] for _, own in first for pair in own]
-    columns = [axes.titled("throughput", points[0].unit), *(f"{_PERCENTILES[metric]} [s]" for metric in panels)]
+    names = ["throughput", *(_PERCENTILES[metric] for metric in panels)]
     return Chart(
         chart_name(section, "latency-by-throughput"),
         _LATENCY,
@@ -124,7 +129,7 @@ def latency_by_throughput(section: Section) -> Chart | None:
             *caption_more_lines(len(first), MOST_LINES),
         ),
         stacked(*specs),
-        trade_table(_CLIENTS, columns, _percentile_rows(panels)),
+        trade_table(_CLIENTS, names, _percentile_rows(panels)),
     )
 
 
@@ -164,8 +169,7 @@ def energy_by_throughput(section: Section) -> Chart | None:
         *caption_missing(section.failures),
         *caption_more_lines(len(trades), len(lines)),
     )
-    names = [axes.titled("throughput", unit), axes.titled("energy", energy_unit)]
-    table = trade_table(place, names, ((line.label, pair) for line, own in trades for pair in own))
+    table = trade_table(place, ("throughput", "energy"), ((line.label, pair) for line, own in trades for pair in own))
     spec = layered(throughput_axis(unit, lines), y, *layers)
     return Chart(chart_name(section, "energy-by-throughput"), _ENERGY, words, spec, table)
 

@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sifmark.report.content.tables import Scale, all_marks, configuration_of, scale_of
+from sifmark.report.charts.words import scale_of_points
+from sifmark.report.content.tables import all_marks, configuration_of
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.results.comparison.compatibility import exclusion_fields
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.marks import FEW_REPEATS, FEWEST_REPEATS, MARKS, Mark, marks_of
+from sifmark.results.numbers import Scale
 from sifmark.studies.study import Study
 
 
@@ -95,7 +97,7 @@ class Best:
     @property
     def scale(self) -> Scale:
         """The unit in which it is shown."""
-        return scale_of([self.point])
+        return scale_of_points([self.point])
 
 
 @dataclass(frozen=True)

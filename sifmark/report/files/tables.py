@@ -10,14 +10,16 @@ from enum import Enum
 from sifmark.core.console import markdown_lines
 from sifmark.core.spreadsheets import spreadsheet_text
 from sifmark.report.charts.chart import Chart
+from sifmark.report.charts.words import mean_text
 from sifmark.report.content.overview import Best, Summary
 from sifmark.report.content.sections import ReportSection
 from sifmark.report.content.systems import SystemTable
-from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, Scale, TableRow, all_marks, mean_text, ratio_words
+from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, TableRow, all_marks, ratio_words
 from sifmark.report.report import Report
 from sifmark.report.results import Point
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean
 from sifmark.results.marks import Mark
+from sifmark.results.numbers import Scale
 
 _NAME = re.compile(r"[^a-z0-9]+")
 
@@ -43,7 +45,7 @@ class Cell:
     """A text, or a number with its interval and the symbols of its marks."""
 
     text: str
-    interval: str = ""  # [low, high]
+    interval: str = ""  # ± 1.2 %, or [low, high]
     marks: str = ""
 
     @property
@@ -113,7 +115,7 @@ def summary_table(summary: Summary) -> FileTable:
     return FileTable(
         name="summary",
         title="The highest throughput of each workload",
-        notes=(f"Geometric means over repeats; in brackets {CONFIDENCE:.0%} intervals.", *_legend(marks)),
+        notes=(f"Geometric means over repeats, with {CONFIDENCE:.0%} intervals.", *_legend(marks)),
         columns=tuple(columns),
         rows=tuple(row[:width] for row in rows),
     )
@@ -123,7 +125,7 @@ def _summary_row(workload: str, system: str, best: Best | None, unit: str) -> tu
     if best is None:
         return tuple(map(Cell, (workload, system, "-", unit, "-", "-")))
     ratio, number = Cell(ratio_words(best.ratio, best.point.unit)), _number(best.point, best.scale)
-    return (Cell(workload), Cell(system), number, Cell(best.scale.words), Cell(best.configuration or "-"), ratio)
+    return (Cell(workload), Cell(system), number, Cell(best.scale.unit), Cell(best.configuration or "-"), ratio)
 
 
 def measured_table(section: ReportSection, table: MetricTable) -> FileTable:

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, mean_text, value_text
+from sifmark.report.charts.words import quantity_text
+from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
 from sifmark.report.site.read import ENERGY, LATENCY, METRICS, SiteResult
 from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
@@ -39,7 +40,7 @@ class SeriesRow:
     repeats: int
     throughput: Mean
     throughput_unit: str
-    energy: str
+    energy: str  # with its interval, like the latency
     latency: str
     marks: tuple[Mark, ...]
     day: str  # of the newest run
@@ -49,8 +50,8 @@ class SeriesRow:
 
     @property
     def text(self) -> str:
-        """The throughput with its interval."""
-        return mean_text(self.throughput)
+        """The throughput with its unit and interval."""
+        return quantity_text(self.throughput, self.throughput_unit)
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def _texts(comparison: Comparison | None, metric: str) -> dict[Hashable, str]:
     """Return the mean of a metric with its unit, by the ID of the first repeat."""
     tables = comparison.tables if comparison else []
     return {
-        row.observations[0].id: f"{mean_text(mean)} {table.units[metric]}"
+        row.observations[0].id: quantity_text(mean, table.units[metric])
         for table in tables
         for row in table.rows
         if (mean := row.means[metric]).value is not None

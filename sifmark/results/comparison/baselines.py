@@ -7,10 +7,10 @@ from typing import Any
 
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import FIELDS
-from sifmark.results.comparison.intervals import ratio
 from sifmark.results.comparison.observation import PLATFORM, PRECISION, PRECISION_KIND, SETTING
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
+from sifmark.results.comparison.sessions import ratio
 
 MOST_DIFFERING = 3  # settings named of the nearest baseline
 Values = tuple[Any, ...]  # the values of some fields
@@ -33,14 +33,19 @@ class Candidates:
         return None, f"several baselines, which differ in {', '.join(map(column_of, self.differing))}"
 
 
+def fields_that_may_differ(query: Query) -> set[str]:
+    """Return the settings in which a row may differ from its baseline, besides its platform."""
+    asked = {query.baseline[0]} if query.baseline else set()
+    may_differ = set(query.allowed) | set(FIELDS) | asked
+    return may_differ | {PRECISION_KIND} if PRECISION in may_differ else may_differ
+
+
 def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Query) -> None:
     """Give each row its baseline and its ratios, or the reason why it has none.
 
     `varying` are the fields in which the rows differ.
     """
-    may_differ = set(query.allowed) | set(FIELDS) | ({query.baseline[0]} if query.baseline else set())
-    if PRECISION in may_differ:
-        may_differ.add(PRECISION_KIND)
+    may_differ = fields_that_may_differ(query)
     names = [name for name in varying if name.startswith(SETTING) and name not in may_differ.union(PLATFORM)]
     baselines = [row for row in rows if query.is_baseline(row)]
     candidates = {values: Candidates(group, may_differ) for values, group in _grouped(baselines, names).items()}
@@ -57,16 +62,16 @@ def set_baselines(rows: Sequence[RepeatGroup], varying: Iterable[str], query: Qu
                 if baselines
                 else "no baseline has the same workload, task, phase and data source"
             )
-        _set_ratios(row, query.metrics)
+        _set_ratios(row, query)
     for row, differing in _nearest(unmatched, baselines, names) if baselines else ():
         nearest = f"the nearest differs in {', '.join(map(column_of, differing))} (--allow FIELD)"
         row.no_baseline = f"no baseline has the same configuration; {nearest}"
 
 
-def _set_ratios(row: RepeatGroup, metrics: Iterable[str]) -> None:
+def _set_ratios(row: RepeatGroup, query: Query) -> None:
     if row.baseline is not None:
         baseline = row.baseline
-        row.ratios = {name: ratio(row.values(name), baseline.values(name)) for name in metrics}
+        row.ratios = {name: ratio(row, baseline, name, query.between, query.allowed) for name in query.metrics}
 
 
 def _nearest(

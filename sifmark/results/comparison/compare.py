@@ -15,11 +15,11 @@ from sifmark.results.comparison.compatibility import (
     incompatibilities,
     unit_field,
 )
-from sifmark.results.comparison.intervals import mean
 from sifmark.results.comparison.observation import ComparisonGroup, Observation
-from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.query import Query, default_metrics
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling, varying_fields
 from sifmark.results.comparison.scaling import set_scaling
+from sifmark.results.comparison.sessions import mean
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,19 @@ class ComparisonTable:
     group: ComparisonGroup
     title: str
     rows: list[RepeatGroup]
-    units: dict[str, str]
+    units: dict[str, str]  # of each metric that was compared
     allowed: list[Incompatibility]
+    shown: tuple[str, ...] = ()  # the metrics to print, the most important one first; all of them if empty
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics to print."""
+        return self.shown or tuple(self.units)
+
+    def unmatched_baselines(self, query: Query) -> list[RepeatGroup]:
+        """Return the baselines that no other row is compared with."""
+        paired = {id(row.baseline) for row in self.rows if row.baseline}
+        return [row for row in self.rows if query.relative and query.is_baseline(row) and id(row) not in paired]
 
     @cached_property
     def scalings(self) -> list[tuple[RepeatGroup, Scaling]]:
@@ -51,6 +62,11 @@ class Comparison:
     invalid: list[str] = field(default_factory=list)  # documents that are not valid: file and first problem
     unsigned: list[str] = field(default_factory=list)  # documents that no trusted key has signed, if signatures count
     duplicates: int = 0  # copies of results, which were counted once
+
+    @property
+    def unmatched_baselines(self) -> list[RepeatGroup]:
+        """The baselines that no other row was compared with: what was measured then, and is missing now."""
+        return [row for table in self.tables for row in table.unmatched_baselines(self.query)]
 
     @property
     def compared(self) -> list[RepeatGroup]:
@@ -108,19 +124,21 @@ def compare_observations(observations: Iterable[Observation], query: Query) -> C
     tables: list[ComparisonTable] = []
     refused: list[Incompatibility] = []
     for group, members in sorted(groups.items()):
-        problems = list(incompatibilities(group, members, query.metrics))
+        shown = default_metrics(members) if query.by_default else query.metrics
+        metrics = tuple(dict.fromkeys((*shown, *query.metrics[:1])))  # the first is what a gate judges
+        problems = list(incompatibilities(group, members, metrics))
         if forbidden := [problem for problem in problems if problem.field not in query.allowed]:
             refused += forbidden
         else:
-            rows, units = _rows(members, query), _units(members, query.metrics)
-            tables.append(ComparisonTable(group, members[0].title, rows, units, problems))
+            rows, units = _rows(members, replace(query, metrics=metrics)), _units(members, metrics)
+            tables.append(ComparisonTable(group, members[0].title, rows, units, problems, shown))
     return Comparison(query, tables, refused, excluded)
 
 
 def _rows(observations: Sequence[Observation], query: Query) -> list[RepeatGroup]:
     rows = repeat_groups(observations, query)
     for row in rows:
-        row.means = {name: mean(row.values(name), row.missing_reason(name)) for name in query.metrics}
+        row.means = {name: mean(row, name) for name in query.metrics}
     varying = varying_fields(rows)
     if query.relative:
         set_baselines(rows, varying, query)

@@ -12,6 +12,7 @@ from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
 from sifmark.results.comparison.observation import ComparisonGroup
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 from sifmark.results.comparison.scaling import DEVICES
+from sifmark.results.marks import UNSTEADY
 
 Record = dict[str, Any]
 
@@ -36,6 +37,11 @@ def as_json(comparison: Comparison) -> str:
         "tables": tables,
         "refused": [_incompatibility(incompatibility) for incompatibility in comparison.refused],
         "excluded": [_excluded(excluded) for excluded in comparison.excluded],
+        "unmatched_baselines": [
+            {**group_columns(table.group), "fields": field_columns(row.fields), "results": _files(row)}
+            for table in comparison.tables
+            for row in table.unmatched_baselines(comparison.query)
+        ],
     }
     return json.dumps(document, indent=2, allow_nan=False)
 
@@ -49,7 +55,7 @@ def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Re
     """Yield the same rows, each with the repeats that it is of."""
     for table in comparison.tables:
         for row in table.rows:
-            for metric in comparison.query.metrics:
+            for metric in table.metrics:
                 record = {
                     **_group(table),
                     "side": row.side,
@@ -57,7 +63,7 @@ def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Re
                     "metric": metric,
                     "unit": table.units[metric],
                     **_number(row, metric),
-                    "unsteady": len(row.unsteady),
+                    "unsteady": len(row.marked(UNSTEADY)),
                     **_scaling(row),
                     **_scaling_columns(row),
                     "allowed": " ".join(incompatibility.field for incompatibility in table.allowed),
@@ -90,18 +96,23 @@ def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
     return {
         "side": row.side,
         "fields": field_columns(row.fields),
-        "results": [observation.file for observation in row.observations],
-        "unsteady": len(row.unsteady),
+        "results": _files(row),
+        "unsteady": len(row.marked(UNSTEADY)),
         "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in row.means},
         **_scaling(row),
         **({"scalings": list(map(_scaling_record, row.scalings))} if row.scalings else {}),
     }
 
 
+def _files(row: RepeatGroup) -> list[str]:
+    return [observation.file for observation in row.observations]
+
+
 def _number(row: RepeatGroup, metric: str) -> dict[str, Any]:
     mean, ratio = row.means[metric], row.ratios.get(metric)
     return {
         "repeats": mean.count,
+        "sessions": mean.sessions,
         "value": mean.value,
         "low": mean.low,
         "high": mean.high,
@@ -110,7 +121,7 @@ def _number(row: RepeatGroup, metric: str) -> dict[str, Any]:
         "ratio_low": ratio.low if ratio else None,
         "ratio_high": ratio.high if ratio else None,
         "verdict": ratio.verdict if ratio else None,
-        "ratio_reason": ratio.reason if ratio else row.no_baseline,
+        "ratio_reason": (ratio.reason or ratio.doubt or None) if ratio else row.no_baseline,
     }
 
 

@@ -9,8 +9,10 @@ from sifmark.core.console import counted
 from sifmark.core.errors import UsageError
 from sifmark.results.catalogue import Direction, direction_of
 from sifmark.results.comparison.compare import Comparison
-from sifmark.results.comparison.intervals import Ratio
-from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
+
+# Of gates over rows that all keep the limit: the side of the interval that is beyond it.
+FALSE_FAILURES = (1 - CONFIDENCE) / 2
 
 
 class GateDecision(StrEnum):
@@ -23,11 +25,10 @@ class GateDecision(StrEnum):
 
 @dataclass(frozen=True)
 class GateVerdict:
-    """A gate's decision, the reason unless it passed, and the files of the results that were not steady."""
+    """A gate's decision, and the reason unless it passed."""
 
     decision: GateDecision
     reason: str = ""
-    unsteady: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -63,28 +64,42 @@ class Gate:
         """Return whether a value of the metric on the wrong side is worse; of some metrics none is better."""
         return direction_of(metric) is not (Direction.HIGHER if self.above else Direction.LOWER)
 
-    def keeps(self, ratio: Ratio | None) -> bool | None:
-        """Return whether the whole interval keeps the limit, or None if only a part does or there is no interval."""
-        if ratio is None or ratio.low is None or ratio.high is None:
-            return None
-        kept = {bound <= self.limit if self.above else bound >= self.limit for bound in (ratio.low, ratio.high)}
-        return kept.pop() if len(kept) == 1 else None
+    def keeps(self, ratio: Ratio | None, rows: int = 1) -> bool | None:
+        """Return whether the whole interval keeps the limit, or None if that cannot be told.
 
-    def judge(self, comparison: Comparison) -> GateVerdict:
-        """Return whether the first metric of every row keeps the limit."""
+        A ratio breaks the limit at a level that is divided by the number of `rows` (Bonferroni): of gates over rows
+        that all keep it, at most FALSE_FAILURES fail.
+        """
+        if ratio is None or ratio.withheld or (bounds := ratio.bounds()) is None:
+            return None
+        if all(map(self._is_good, bounds)):
+            return True
+        strict = ratio.bounds(1 - (1 - CONFIDENCE) / rows) or bounds
+        return None if any(map(self._is_good, strict)) else False
+
+    def _is_good(self, bound: float) -> bool:
+        return bound <= self.limit if self.above else bound >= self.limit
+
+    def judge(self, comparison: Comparison, allow_missing: bool = False) -> GateVerdict:
+        """Return whether the first metric of every row keeps the limit.
+
+        A baseline without a counterpart leaves that undecided, unless `allow_missing`.
+        """
         if not comparison.query.metrics:
             return GateVerdict(GateDecision.UNDECIDED, "no result has a metric to judge")
         metric, rows = comparison.query.metrics[0], comparison.compared
-        unsteady = _unsteady(rows)
-        kept = [self.keeps(row.ratios.get(metric)) for row in rows]
+        ratios = [row.ratios.get(metric) for row in rows]
+        kept = [self.keeps(ratio, len(rows)) for ratio in ratios]
         limit = f"is {self.side} {self.limit:g} times its baseline"
         if worse := kept.count(False):
             reason = f"{metric} of {worse} of {counted(len(rows), 'row')} {limit}"
-            return GateVerdict(GateDecision.FAILED, reason, unsteady)
-        if unclear := _unclear(comparison, kept):
-            reason = f"cannot tell of {unclear} whether {metric} {limit}"
-            return GateVerdict(GateDecision.UNDECIDED, reason, unsteady)
-        return GateVerdict(GateDecision.PASSED, unsteady=unsteady)
+            return GateVerdict(GateDecision.FAILED, reason)
+        lonely = [] if allow_missing else comparison.unmatched_baselines
+        if unclear := _unclear(comparison, kept, len(lonely)):
+            doubts = dict.fromkeys(ratio.withheld for ratio in ratios if ratio and ratio.withheld)
+            why = f" ({', '.join(doubts)})" if doubts else ""
+            return GateVerdict(GateDecision.UNDECIDED, f"cannot tell of {unclear} whether {metric} {limit}{why}")
+        return GateVerdict(GateDecision.PASSED)
 
     def require_sense(self, comparison: Comparison) -> None:
         """Raise UsageError without a baseline, or if the limit would let the worse pass."""
@@ -98,17 +113,11 @@ class Gate:
                 raise UsageError(cause, f"limit it on the other side: {other}", code="invalid-option")
 
 
-def _unclear(comparison: Comparison, kept: Sequence[bool | None]) -> str:
+def _unclear(comparison: Comparison, kept: Sequence[bool | None], lonely: int) -> str:
     """Return what the gate cannot decide about, in words; empty if it can decide about all."""
     undecided = kept.count(None)
     excluded = [out for out in comparison.excluded if not comparison.query.is_baseline(out.result)]
-    if kept and not undecided and not excluded:
-        return ""
     parts = [counted(len(excluded), "excluded result")] if excluded else []
-    parts += [f"{undecided} of {counted(len(kept), 'row')}"] if undecided or not excluded else []
+    parts += [counted(lonely, "baseline without a counterpart", "baselines without a counterpart")] if lonely else []
+    parts += [f"{undecided} of {counted(len(kept), 'row')}"] if undecided or not (kept or parts) else []
     return " and ".join(parts)
-
-
-def _unsteady(rows: Sequence[RepeatGroup]) -> tuple[str, ...]:
-    both_sides = [*rows, *(row.baseline for row in rows if row.baseline)]
-    return tuple(dict.fromkeys(file for row in both_sides for file in row.unsteady))

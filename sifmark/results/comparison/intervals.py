@@ -9,13 +9,15 @@ the same conclusion.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from sifmark.results.comparison import student
 from sifmark.results.marks import FEWEST_REPEATS
 
 CONFIDENCE = 0.95
+CANNOT_TELL = "cannot tell"
+_NORMAL = 1e4  # degrees of freedom from which Student's distribution is the normal one, to five digits
 _LARGEST_LOG = 700.0  # the natural logarithm of about the largest floating-point number
 
 
@@ -29,30 +31,56 @@ class Mean:
     high: float | None = None
     reason: str | None = None  # why something above is missing
     geometric: bool = True  # or arithmetic, where a value is not positive
+    sessions: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """A ratio of geometric means over repeats, with its interval."""
+    """A ratio of geometric means over repeats, with its interval, and what a verdict rests on."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
     reason: str | None = None
+    scope: str = ""  # what the interval is about, if that is less than the verdict needs
+    withheld: str = ""  # what keeps a verdict from being made: `busy host`
+    error: float | None = None  # standard error of the logarithm for a verdict; None: that of the interval
+    freedom: float = math.inf  # its degrees of freedom
 
     @property
     def verdict(self) -> str:
-        """How the ratio compares with 1, according to its interval."""
-        if self.low is None or self.high is None:
-            return "cannot tell"
-        if self.low <= 1 <= self.high:
-            return "no difference shown"
-        return "more" if self.low > 1 else "less"
+        """How the ratio compares with 1: `more`, `less`, `no difference shown`, or `cannot tell`."""
+        bounds = self.bounds()
+        if bounds is None or self.withheld:
+            return CANNOT_TELL
+        low, high = bounds
+        if low <= 1 <= high:
+            return CANNOT_TELL if self.doubt else "no difference shown"
+        return "more" if low > 1 else "less"
+
+    @property
+    def doubt(self) -> str:
+        """Why no verdict follows from an interval that lies on one side of 1; empty if one does."""
+        bounds = self.bounds()
+        if self.withheld or bounds is None or self.low is None or self.high is None:
+            return self.withheld
+        shown, decided = (not low <= 1 <= high for low, high in ((self.low, self.high), bounds))
+        return self.scope if shown and not decided else ""
+
+    def bounds(self, confidence: float | None = None) -> tuple[float, float] | None:
+        """Return the interval that a verdict rests on, at a level of confidence; None without one."""
+        if self.value is None or self.low is None or self.high is None:
+            return None
+        if self.error is None:
+            return self.low, self.high
+        half = standard_errors(self.freedom, confidence or CONFIDENCE) * self.error
+        centre = math.log(self.value)
+        return math.exp(centre - half), _exponential(centre + half)
 
     def over(self, factor: float) -> "Ratio":
         """Return the ratio and its interval divided by a factor."""
         low, value, high = (None if x is None else x / factor for x in (self.low, self.value, self.high))
-        return Ratio(value, low, high, self.reason)
+        return replace(self, value=value, low=low, high=high)
 
 
 def mean(values: Sequence[float], missing_reason: str | None = None) -> Mean:
@@ -84,8 +112,13 @@ def ratio(values: Sequence[float], reference: Sequence[float]) -> Ratio:
     centre = fmean(above) - fmean(below)
     if min(len(above), len(below)) < FEWEST_REPEATS:
         return Ratio(math.exp(centre), reason=_too_few(len(above), len(below)))
-    half = _half_width(above, below)
-    return Ratio(math.exp(centre), math.exp(centre - half), _exponential(centre + half))
+    return log_ratio(centre, *welch(above, below))
+
+
+def log_ratio(centre: float, error: float, freedom: float) -> Ratio:
+    """Return the ratio whose logarithm is `centre`, with this standard error and its degrees of freedom."""
+    half = standard_errors(freedom) * error
+    return Ratio(math.exp(centre), math.exp(centre - half), _exponential(centre + half), error=error, freedom=freedom)
 
 
 def welch(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]:
@@ -98,15 +131,10 @@ def welch(above: Sequence[float], below: Sequence[float]) -> tuple[float, float]
     return math.sqrt(total), 1 / sum((part / total) ** 2 / count for part, count in parts)
 
 
-def standard_errors(freedom: float) -> float:
+def standard_errors(freedom: float, confidence: float = CONFIDENCE) -> float:
     """Return half the width of an interval in standard errors. Degrees of freedom are rounded down, which widens it."""
-    return student.t_critical(1 - CONFIDENCE, max(1.0, math.floor(freedom * 10) / 10))
-
-
-def _half_width(above: Sequence[float], below: Sequence[float]) -> float:
-    """Return half the interval of the difference of two means."""
-    error, freedom = welch(above, below)
-    return standard_errors(freedom) * error
+    rounded = math.floor(min(freedom, _NORMAL) * 10) / 10
+    return student.t_critical(1 - confidence, max(1.0, rounded))
 
 
 def _exponential(logarithm: float) -> float:

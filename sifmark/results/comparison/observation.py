@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from sifmark.results.catalogue import SETTING_PREFIX, Role, fields, paths_with
 from sifmark.results.documents import Document, MetricValue, hashable, value_at
+from sifmark.results.marks import marks_of_result
 from sifmark.results.summary import MIXED, precision_kind
-from sifmark.results.warnings import is_disturbed, is_stalled, is_throttled
 
 SETTING = SETTING_PREFIX
 PRECISION, PRECISION_KIND = f"{SETTING}precision", f"{SETTING}precision_kind"
@@ -32,6 +32,18 @@ class ComparisonGroup(NamedTuple):
     source: str
 
 
+class Session(NamedTuple):
+    """The time in which a machine stays as it is: one boot, one job, one day. Repeats within one share its luck."""
+
+    host: str = ""
+    boot: str = ""
+    job: str = ""
+    day: str = ""  # UTC
+
+
+UNKNOWN_SESSION = Session()
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One result. `fields` has everything that distinguishes it from a repeat, by dotted path."""
@@ -43,10 +55,9 @@ class Observation:
     group: ComparisonGroup
     fields: dict[str, Any]
     numbers: dict[str, MetricValue]
-    unsteady: bool = False  # False also where it cannot be decided
-    disturbed: bool = False  # by other work on the host
-    stalled: bool = False  # by whatever stopped the run for a time
-    throttled: bool = False  # by heat or hardware
+    marks: frozenset[str] = frozenset()  # codes of reasons not to publish it
+    session: Session = UNKNOWN_SESSION
+    started: str = ""  # UTC, ISO 8601
     host: str | None = None
 
 
@@ -65,12 +76,18 @@ def observe(
         group=ComparisonGroup(workload["identity"], workload["task"], phase, document["data"]["source"]),
         fields=_settings(document) | named | _environment(document) | _of_ranks(document),
         numbers=numbers,
-        unsteady=document["steadiness"]["steady"] is False,
-        disturbed=is_disturbed(document),
-        stalled=is_stalled(document),
-        throttled=is_throttled(document),
+        marks=frozenset(mark.code for mark in marks_of_result(document)),
+        session=_session(document),
+        started=document["started"],
         host=document["host"]["hostname"]["value"],
     )
+
+
+def _session(document: Document) -> Session:
+    """Return the session of a result; results before 1.2 record neither boot nor job."""
+    boot, job = (value_at(document, f"session.{name}.value") for name in ("boot", "job"))
+    host = document["host"]["hostname"]["value"]
+    return Session(str(host or ""), str(boot or ""), str(job or ""), document["started"][:10])
 
 
 def _environment(document: Document) -> dict[str, Any]:

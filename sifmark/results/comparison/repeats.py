@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sifmark.results.comparison.intervals import Mean, Ratio
-from sifmark.results.comparison.observation import Observation
+from sifmark.results.comparison.observation import Observation, Session
+from sifmark.results.marks import Mark
 
 
 @dataclass(frozen=True)
@@ -37,35 +38,28 @@ class RepeatGroup:
         numbers = (observation.numbers.get(metric) for observation in self.observations)
         return [number.value for number in numbers if number is not None and number.value is not None]
 
+    def by_session(self, metric: str) -> dict[Session, list[tuple[str, float]]]:
+        """Return by session what the repeats measured, each with the time when it started."""
+        sessions: dict[Session, list[tuple[str, float]]] = defaultdict(list)
+        for each in self.observations:
+            number = each.numbers.get(metric)
+            if number is not None and number.value is not None:
+                sessions[each.session].append((each.started, number.value))
+        return sessions
+
     def missing_reason(self, metric: str) -> str | None:
         """Return why a repeat has no value, or None if all have one."""
         numbers = (observation.numbers.get(metric) for observation in self.observations)
         return next((number.reason for number in numbers if number is not None and number.reason), None)
 
-    @property
-    def unsteady(self) -> list[str]:
-        """The files of the repeats that were not steady."""
-        return [observation.file for observation in self.observations if observation.unsteady]
+    def marked(self, mark: Mark) -> list[str]:
+        """Return the files of the repeats that have a mark."""
+        return [observation.file for observation in self.observations if mark.code in observation.marks]
 
     @property
     def hosts(self) -> set[str | None]:
         """The hosts of the repeats."""
         return {observation.host for observation in self.observations}
-
-    @property
-    def disturbed(self) -> list[str]:
-        """The files of the repeats from which other work on the host kept processors."""
-        return [observation.file for observation in self.observations if observation.disturbed]
-
-    @property
-    def stalled(self) -> list[str]:
-        """The files of the repeats that something stopped for a time."""
-        return [observation.file for observation in self.observations if observation.stalled]
-
-    @property
-    def throttled(self) -> list[str]:
-        """The files of results whose devices heat or hardware slowed down."""
-        return [observation.file for observation in self.observations if observation.throttled]
 
 
 def varying_fields(rows: Sequence[RepeatGroup]) -> list[str]:

@@ -7,14 +7,17 @@ from typing import Any
 
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
+from sifmark.results.comparison.baselines import fields_that_may_differ
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.compatibility import NUMERICS, Excluded, Incompatibility
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
-from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
+from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.observation import PLATFORM, PRECISION, PRECISION_KIND, SETTING
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
-from sifmark.results.numbers import format_interval, format_number
+from sifmark.results.comparison.sessions import ONE_SESSION
+from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN, UNSTEADY
+from sifmark.results.numbers import Scale, format_interval, format_number, format_quantity, scale_of
 from sifmark.results.summary import HALF, PURE
 from sifmark.results.warnings import STALLED
 
@@ -76,11 +79,13 @@ def exclusion_text(excluded: Excluded) -> str:
 
 
 def ratio_text(ratio: Ratio, unit: str) -> str:
-    """Return a ratio in words: `1.37x faster [1.20, 1.56]`, `1.02x [0.95, 1.10], no difference shown`."""
+    """Return a ratio in words: `1.371x faster ± 2.4 %`, `1.02x [0.91, 1.14], no difference shown`."""
     if ratio.value is None:
         return "-"
     if ratio.low is None or ratio.high is None:
-        return f"{format_number(ratio.value)}x, cannot tell"
+        return f"{format_number(ratio.value)}x, {CANNOT_TELL}"
+    if ratio.doubt:
+        return f"{_factor(ratio)}, {CANNOT_TELL}: {ratio.doubt}"
     if ratio.low <= 1 <= ratio.high:
         return f"{_factor(ratio)}, no difference shown"
     more, less = _words(unit)
@@ -102,6 +107,18 @@ def _tables(comparison: Comparison, style: TableStyle, details: bool) -> str:
     return "\n\n".join([*(["\n".join(style.table(overview))] if overview else []), *tables])
 
 
+def _sessions(table: ComparisonTable, query: Query) -> Iterator[str]:
+    """Yield what the verdicts allow for, and what an interval does not cover."""
+    ratios = [ratio for row in table.rows for ratio in row.ratios.values()]
+    if any(ratio.scope and not ratio.withheld for ratio in ratios):
+        yield (
+            f"ratios and intervals are {ONE_SESSION}; faster, slower, more and less allow for sessions that differ by "
+            f"{100 * query.between:g} % (standard deviation, --between)"
+        )
+    elif any(mean.sessions >= FEWEST_REPEATS for row in table.rows for mean in row.means.values()):
+        yield "the means of sessions are the sample where a side has three or more of them: boots, days or jobs"
+
+
 def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bool) -> Iterator[str]:
     group = table.group
     phase = "" if group.phase == "steady" else f", phase {group.phase}"
@@ -115,8 +132,9 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
+    yield from map(style.line, _unlike_baselines(table, query))
     yield ""
-    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying)
+    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, varying)
     yield from style.table(rows)
     if table.scalings:
         yield ""
@@ -130,19 +148,17 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
 
 def _overview(comparison: Comparison) -> list[Cells]:
     """Return a row for each table: the best of each side by the first metric, and their ratio."""
-    rows, metric = (
-        [["workload", "task", "best baseline", "best other", "other / baseline"]],
-        comparison.query.metrics[0],
-    )
+    rows = [["workload", "task", "metric", "best baseline", "best other", "other / baseline"]]
     for table in comparison.tables:
+        metric = table.metrics[0]
         unit = table.units[metric]
         baseline, other = (_best(table, comparison.query, metric, side) for side in (True, False))
         if baseline is None or other is None:
             continue
         # The best rows may be of different configurations, which have no ratio.
         best = other.ratios[metric] if other.baseline is baseline else Ratio(None)
-        values = [f"{_mean_text(row.means[metric])} {unit}" for row in (baseline, other)]
-        rows.append([table.title.partition(",")[0], table.group.task, *values, ratio_text(best, unit)])
+        values = [_quantity(row.means[metric], unit) for row in (baseline, other)]
+        rows.append([table.title.partition(",")[0], table.group.task, metric, *values, ratio_text(best, unit)])
     return rows if len(rows) > 1 else []
 
 
@@ -157,30 +173,36 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     systems = _systems(table, query, varying)
     ratio_name = f"{systems.other} / {systems.baseline}"
     cells = [[*map(column_of, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
-    lonely = set(map(id, _lonely_baselines(table, query)))
+    scales = _scales(table)
+    lonely = set(map(id, table.unmatched_baselines(query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
         if is_baseline and id(row) not in lonely:
             continue
-        for number, metric in enumerate(query.metrics):
+        for number, metric in enumerate(table.metrics):
             keys = [_cell(row.fields.get(name)) if number == 0 else "" for name in systems.keys]
-            values = [_mean_cell(side, metric) for side in ((row, None) if is_baseline else (row.baseline, row))]
+            values = [
+                _mean_cell(side, metric, scales[metric])
+                for side in ((row, None) if is_baseline else (row.baseline, row))
+            ]
             compared = ratio_text(row.ratios[metric], table.units[metric]) if metric in row.ratios else "-"
-            cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared])
+            cells.append([*keys, f"{metric} [{scales[metric].unit}]", *values, compared])
     return cells
 
 
-def _lonely_baselines(table: ComparisonTable, query: Query) -> list[RepeatGroup]:
-    """Return the baselines that no other row is compared with."""
-    paired = {id(row.baseline) for row in table.rows if row.baseline}
-    return [row for row in table.rows if query.relative and query.is_baseline(row) and id(row) not in paired]
-
-
 def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Systems:
-    """Return what the sides are called. A field with one value on each side distinguishes sides, not pairs."""
+    """Return what the sides are called.
+
+    A field with one value on each side distinguishes sides, not pairs; unless it is the reason why there are none.
+    """
     sides = [[row for row in table.rows if query.is_baseline(row) is side] for side in (True, False)]
     values = {name: [{row.fields.get(name) for row in rows} for rows in sides] for name in varying}
-    constant = {name for name, (ours, theirs) in values.items() if len(ours) == 1 and len(theirs) == 1}
+    may_differ = fields_that_may_differ(query).union(PLATFORM)
+    constant = {
+        name
+        for name, (ours, theirs) in values.items()
+        if len(ours) == 1 and len(theirs) == 1 and (name in may_differ or not name.startswith(SETTING))
+    }
     keys = [name for name in varying if name not in constant]
     if query.baseline:
         name, value = query.baseline
@@ -194,12 +216,13 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
     return Systems("baseline", "results", keys)
 
 
-def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
+def _plain_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
-    cells = [[*map(column_of, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
+    scales = _scales(table)
+    cells = [[*map(column_of, varying), "n", *(f"{metric} [{scale.unit}]" for metric, scale in scales.items())]]
     for row in table.rows:
         fields = [_cell(row.fields.get(name)) for name in varying]
-        means = [_mean_text(row.means[metric], len(row.observations)) for metric in query.metrics]
+        means = [_mean_text(row.means[metric], scale, len(row.observations)) for metric, scale in scales.items()]
         cells.append([*fields, str(len(row.observations)), *means])
     return cells
 
@@ -226,21 +249,34 @@ def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
     return [f"{column_of(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
 
 
-def _mean_cell(row: RepeatGroup | None, metric: str) -> str:
+def _scales(table: ComparisonTable) -> dict[str, Scale]:
+    """Return the unit in which a table shows each metric."""
+    means = {metric: [row.means[metric].value for row in table.rows] for metric in table.metrics}
+    return {
+        metric: scale_of(table.units[metric], (value for value in values if value is not None))
+        for metric, values in means.items()
+    }
+
+
+def _mean_cell(row: RepeatGroup | None, metric: str, scale: Scale) -> str:
     if row is None or row.means[metric].value is None:
         return "-"
-    return f"{_mean_text(row.means[metric], len(row.observations))}  n={row.means[metric].count}"
+    return f"{_mean_text(row.means[metric], scale, len(row.observations))}  n={row.means[metric].count}"
 
 
-def _mean_text(mean: Mean, count: int = 0) -> str:
+def _quantity(mean: Mean, unit: str) -> str:
+    return "-" if mean.value is None else format_quantity(mean.value, unit, mean.low, mean.high)
+
+
+def _mean_text(mean: Mean, scale: Scale, count: int) -> str:
     if mean.value is None:
         return "-"
     part = f" ({mean.count} of {count})" if mean.count < count else ""
-    return format_interval(mean.value, mean.low, mean.high) + part
+    return scale.text(mean.value, mean.low, mean.high) + part
 
 
 def _factor(ratio: Ratio, word: str = "") -> str:
-    """Return `1.37x faster [1.20, 1.56]` of a ratio that has an interval."""
+    """Return `1.371x faster ± 2.4 %` of a ratio that has an interval."""
     number, _, interval = format_interval(ratio.value or 0.0, ratio.low, ratio.high).partition(" ")
     return f"{number}x{word and f' {word}'} {interval}"
 
@@ -257,11 +293,11 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     means = [mean for row in table.rows for mean in row.means.values()]
     if any(mean.low is not None for mean in means):
         kinds = "geometric means" if all(mean.geometric for mean in means if mean.value is not None) else "means"
-        yield f"{kinds} of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals (Student's, Welch's)"
+        yield f"{kinds} of n fresh-process repeats, with {CONFIDENCE:.0%} intervals (Student's, Welch's)"
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     yield from _unlike(table)
-    yield from _unlike_baselines(table, query)
+    yield from _sessions(table, query)
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:
@@ -270,7 +306,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     hosts = max((len(row.hosts) for row in table.rows), default=1)
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname separates them"
-    if lonely := len(_lonely_baselines(table, query)):
+    if lonely := len(table.unmatched_baselines(query)):
         yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
     for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
         first, *others = (observation.file for observation in reference.observations)
@@ -302,31 +338,31 @@ def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
             before = row.baseline.fields
             for name in row.fields.keys() - asked:
                 if before.get(name) != row.fields[name]:
-                    differing.setdefault(name, f"{_cell(before.get(name))} -> {_cell(row.fields[name])}")
+                    differing.setdefault(name, f"{_cell(before.get(name))} / {_cell(row.fields[name])}")
     if differing:
         texts = [f"{column_of(name)} {change}" for name, change in sorted(differing.items())]
         more = f" and {len(texts) - MOST_FIELDS} more" if len(texts) > MOST_FIELDS else ""
-        yield f"rows and their baselines also differ in {', '.join(texts[:MOST_FIELDS])}{more}"
+        yield f"the columns differ in {', '.join(texts[:MOST_FIELDS])}{more}"
 
 
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what disturbed runs, each with the number of its results and one of them."""
-    if disturbed := [file for row in rows for file in row.disturbed]:
+    if disturbed := [file for row in rows for file in row.marked(BUSY)]:
         yield (
             f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
             "Do not publish these numbers"
         )
-    if stalled := [file for row in rows for file in row.stalled]:
+    if stalled := [file for row in rows for file in row.marked(STALLED_RUN)]:
         yield (
             f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
             f"for example {stalled[0]}. Do not publish these numbers"
         )
-    if throttled := [file for row in rows for file in row.throttled]:
+    if throttled := [file for row in rows for file in row.marked(THROTTLED_RUN)]:
         yield (
             f"warning: heat or hardware held the clocks of a device down in {len(throttled)} results, for example "
             f"{throttled[0]}. Do not publish these numbers"
         )
-    if unsteady := [file for row in rows for file in row.unsteady]:
+    if unsteady := [file for row in rows for file in row.marked(UNSTEADY)]:
         yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
 
 

@@ -15,12 +15,13 @@ from sifmark.core.schemas import check_document
 from sifmark.results.catalogue import spelled
 from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
-from sifmark.results.comparison.observation import ComparisonGroup, Observation
+from sifmark.results.comparison.observation import ComparisonGroup, Observation, Session
 from sifmark.results.comparison.query import Query
 from sifmark.results.documents import MetricValue
 from sifmark.results.load import parse
+from sifmark.results.marks import BUSY, STALLED_RUN, UNSTEADY
 
-SCHEMA = "baseline-1.0"
+SCHEMA = "baseline-1.1"
 LARGEST = 256 << 20  # bytes of a file; ten thousand results take about a tenth
 # Facts of each repeat beside its numbers, by their paths in a result. They distinguish no rows of a comparison.
 ABOUT = {
@@ -33,7 +34,7 @@ ABOUT = {
 }
 _ROW_FIELDS = frozenset((ABOUT["image"],))  # that an observation has anyway
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_FLAGS = ("unsteady", "disturbed", "stalled")
+_MARKS_OF_FLAGS = {"unsteady": UNSTEADY.code, "disturbed": BUSY.code, "stalled": STALLED_RUN.code}  # of version 1.0
 _REMAKE = "keep it again: sifmark study.baseline {name} RESULTS --force"
 
 Document = dict[str, Any]
@@ -184,7 +185,7 @@ def _units(observation: Observation) -> dict[str, str]:
 
 def _document(baseline: Baseline) -> Document:
     return {
-        "schema_version": "1.0",
+        "schema_version": SCHEMA.removeprefix("baseline-"),
         "name": baseline.name,
         "created": baseline.created,
         "sifmark": __version__,
@@ -220,7 +221,8 @@ def _run(repeat: Repeat) -> Document:
         "id": each.id,
         "file": each.file,
         **repeat.about,
-        "flags": [flag for flag in _FLAGS if getattr(each, flag)],
+        "marks": sorted(each.marks),
+        "session": {"boot": each.session.boot, "job": each.session.job},
         "values": {name: number.value for name, number in each.numbers.items()},
     }
 
@@ -240,8 +242,15 @@ def _read_repeat(row: Document, run: Document) -> Repeat:
             group=ComparisonGroup(**row["group"]),
             fields=row["fields"],
             numbers=numbers,
+            marks=_marks(run),
+            session=Session(run["host"] or "", **run.get("session", {}), day=run["started"][:10]),
+            started=run["started"],
             host=run["host"],
-            **{flag: flag in run["flags"] for flag in _FLAGS},
         ),
         {name: run[name] for name in ABOUT},
     )
+
+
+def _marks(run: Document) -> frozenset[str]:
+    """Return the marks of a run, with those of kinds that this version does not know."""
+    return frozenset(run.get("marks", ())) | {_MARKS_OF_FLAGS[flag] for flag in run.get("flags", ())}

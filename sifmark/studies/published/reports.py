@@ -7,6 +7,7 @@ from typing import Any
 from sifmark.results.comparison.compatibility import Excluded
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.comparison.tables import exclusion_text, ratio_text
+from sifmark.results.marks import BUSY, STALLED_RUN, THROTTLED_RUN
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.studies.published.comparison import PublishedComparison, PublishedRow, Reason, UnmatchedFigure
 from sifmark.studies.published.figures import OUT_OF_MEMORY, Bound, Figure, PublishedTable
@@ -81,7 +82,7 @@ def comparison_text(row: PublishedRow) -> str:
 def notes(comparison: PublishedComparison) -> Iterator[str]:
     """Yield what readers of the table must know: traps, warnings, and what has no counterpart."""
     if any(row.measured.low is not None for row in comparison.rows):
-        yield f"geometric means of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals"
+        yield f"geometric means of n fresh-process repeats, with {CONFIDENCE:.0%} intervals"
     yield from (f"note: {trap}" for trap in comparison.study.traps if comparison.rows)
     traps = [(row.figure.table, trap) for row in comparison.rows for trap in row.figure.traps]
     yield from (f"note on {table}: {trap}" for table, trap in dict.fromkeys(traps))
@@ -141,7 +142,7 @@ def _warnings(comparison: PublishedComparison) -> Iterator[str]:
     rows = [group.row for row in comparison.rows for group in (row.group, row.divided_by) if group is not None]
     if any(row.fields.get("provenance.stand_in") for row in rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
-    if any(row.disturbed or row.stalled or row.throttled for row in rows):
+    if any(row.marked(mark) for row in rows for mark in (BUSY, STALLED_RUN, THROTTLED_RUN)):
         yield "warning: other work on the host, a stall or heat disturbed some results. Do not publish these numbers"
     if any(row.fields.get("numerics.state") != "passed" for row in rows):
         yield "correctness of some results was not checked"

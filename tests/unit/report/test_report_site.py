@@ -17,7 +17,7 @@ from unit.studies.histories import FIRST, HOST, nights, write_nights
 
 from sifmark.commands.command_line import main
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.report.content.tables import mean_text
+from sifmark.report.charts.words import quantity_text
 from sifmark.report.site.read import ReadOptions, in_processes, read_results
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, draw, make_site
@@ -122,7 +122,7 @@ def test_numbers_are_those_of_compare(results: Path) -> None:
     site = make_site(results, ALONE)
     comparison = compare_results([str(results / "quick")], Query(("throughput",), more_fields=("site",)))
     expected = {
-        (table.title, row.fields["site"], mean_text(row.means["throughput"]), len(row.observations))
+        (table.title, row.fields["site"], quantity_text(row.means["throughput"], "images/s"), len(row.observations))
         for table in comparison.tables
         for row in table.rows
     }

@@ -1,6 +1,9 @@
 """Named baselines: what is kept, what is refused, and comparing with one as with a folder."""
 
 import json
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,15 +15,17 @@ from unit.studies.histories import DRIVER, FIRST, HOST, IMAGE, key, write_nights
 
 from sifmark.commands.compare import compare as compare_command
 from sifmark.commands.studies import baseline as baseline_command
-from sifmark.core.errors import GateError, SifmarkError, UsageError
+from sifmark.core.errors import GateError, SifmarkError, UndecidedError, UsageError
 from sifmark.core.files import write_json
 from sifmark.core.schemas import errors_of
 from sifmark.core.settings import load_settings
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.query import Query
+from sifmark.results.marks import MARKS
 from sifmark.studies.history.baseline import baseline_file, make_baseline, read_baseline, write_baseline
 
+ROOT = Path(__file__).parents[3]
 KEPT = [100.0, 100.5, 99.5]
 # Before and after an update.
 UPDATED: list[dict[str, Any]] = [
@@ -59,7 +64,8 @@ def baselines(tmp_path: Path, measured: Path) -> Path:
 
 
 def compare(folder: Path, results: Path, **changes: Any) -> None:
-    options = {"metrics": "throughput", "fail_below": 0.97, "form": "json", "against": "baseline:nightly", **changes}
+    options: dict[str, Any] = {"metrics": "throughput", "fail_below": 0.97, "form": "json", **changes}
+    options = {"against": "baseline:nightly", "allow_missing": True, **options}
     settings = replace(load_settings(), baselines=folder, keys=options.pop("keys", ()))
     compare_command(settings, (str(results),), **options)
 
@@ -75,7 +81,7 @@ def answer_of(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 def test_a_baseline_has_every_run_with_what_identifies_it(baselines: Path, measured: Path) -> None:
     document = json.loads((baselines / "nightly.json").read_text())
-    assert list(errors_of("baseline-1.0", document)) == []
+    assert list(errors_of("baseline-1.1", document)) == []
     row = next(row for row in document["rows"] if row["fields"]["configuration.precision"] == "fp32")
     assert [run["values"]["throughput"] for run in row["repeats"]] == pytest.approx(KEPT, abs=1) and row["units"]
     (run, *_) = row["repeats"]
@@ -114,8 +120,10 @@ def test_the_gate_passes_fails_and_cannot_decide(
     assert (failed.value.exit_code, failed.value.code) == (7, "gate-failed")
     with pytest.raises(SifmarkError) as undecided:
         compare(baselines, few)
-    assert (undecided.value.exit_code, undecided.value.code) == (1, "gate-undecided")
+    assert (undecided.value.exit_code, undecided.value.code) == (8, "gate-undecided")
     compare(baselines, slower, fail_below=None, metrics="step_time_p50", fail_above=1.2)
+    with refused(UndecidedError, "gate-undecided", "1 baseline without a counterpart"):
+        compare(baselines, same, allow_missing=False)
 
 
 def test_what_is_not_comparable_is_refused_as_with_two_folders(baselines: Path, tmp_path: Path) -> None:
@@ -131,6 +139,47 @@ def test_another_configuration_has_no_baseline(baselines: Path, tmp_path: Path) 
     write_nights(other, KEPT, configuration__batch_size=32)
     with refused(SifmarkError, "gate-undecided"):
         compare(baselines, other)
+
+
+def test_a_baseline_keeps_every_mark_and_the_session_of_a_run(baselines: Path, measured: Path) -> None:
+    made = make_baseline("hot", [str(measured)]).baseline
+    first, *others = made.repeats
+    marked = replace(first.observation, marks=frozenset(mark.code for mark in MARKS))
+    write_baseline(replace(made, repeats=(replace(first, observation=marked), *others)), baselines)
+    kept = {each.id: each for each in read_baseline(baselines, "hot").observations()}
+    assert kept[marked.id].marks == marked.marks and "throttled" in marked.marks
+    for repeat in others:
+        each = repeat.observation
+        again = kept[each.id]
+        assert (again.marks, again.session, again.started) == (each.marks, each.session, each.started)
+
+
+@pytest.mark.parametrize(("tonight", "code"), [
+    ([100.1, 99.9, 100.2], 0), ([80.1, 79.9, 80.2], 7), ([100.1, 99.9], 0), (None, 4)
+], ids=["same", "slower", "few", "no result"])  # fmt: skip
+def test_the_script_for_every_night_does_what_its_page_says(
+    baselines: Path, tmp_path: Path, tonight: list[float] | None, code: int
+) -> None:
+    """In place of the run a program copies results; compare and history are the real ones."""
+    page = (ROOT / "docs/results/baselines-and-history.md").read_text()
+    script = page.partition("#!/bin/sh\n")[2].partition("```")[0].replace("/srv/benchmarks", str(tmp_path))
+    assert script.count("baseline:alpha") == 1
+    (baselines / "nightly.json").rename(baselines / "alpha.json")
+    if tonight:
+        write_nights(tmp_path / "tonight", tonight, **UPDATED[0])
+        write_nights(tmp_path / "tonight", [50.0, 50.3, 49.8], configuration__precision="bf16")
+    stand_in = tmp_path / "bin" / "sifmark"
+    stand_in.parent.mkdir()
+    copy = (
+        f'[ -d {tmp_path}/tonight ] || exit 4; for last; do :; done; mkdir -p "$last"; cp {tmp_path}/tonight/* "$last"'
+    )
+    real = f'exec {sys.executable} -m sifmark "$@"'
+    stand_in.write_text(f'#!/bin/sh\nif [ "$1" = run ]; then {copy}; else echo "$1" >> {tmp_path}/called; {real}; fi\n')
+    stand_in.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{stand_in.parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(["/bin/sh", "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert (tmp_path / "called").read_text().split() == ["compare", "study.history"], ran.stderr
+    assert ran.returncode == code or (code == 4 and ran.returncode), ran.stderr
 
 
 def test_results_that_are_in_the_baseline_are_named(
