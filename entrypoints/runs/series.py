@@ -33,7 +33,7 @@ from entrypoints.runs.numerics_check import check_before_runs, not_made
 from entrypoints.runs.output import ON_STDOUT, ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.report import duration_text, report, significant
 from entrypoints.runs.supervise import Orders
-from entrypoints.system import environment, host
+from entrypoints.system import environment, host, session
 from entrypoints.system.console import aligned, status
 from entrypoints.system.image import file_of
 
@@ -194,6 +194,7 @@ class Series:
             configuration=executed.configuration,
             image=image,
             host=self.facts,
+            session=session.facts(os.environ),
             conditions=executed.conditions,
             conditions_after=executed.conditions_after,
             environment=environment.described(os.environ),
