@@ -7,11 +7,13 @@ from typing import Any, Mapping, NamedTuple, Sequence
 from entrypoints.contract.points import BEYOND_CACHE, MEMORY_COPY, LastLevelCache, Omitted
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.results import peaks
+from entrypoints.results.json_values import Json, number
 from entrypoints.system.facts import MIB
 
 BUS = "bus_bandwidth_gb_per_second"
 NO_COPIES = f"only {MEMORY_COPY} measures it"
 NO_SWEEP = "no sweep was finished"
+OTHERS_IN_PLACE = f"{MEMORY_COPY} has memory_bandwidth and cached_bandwidth in its place"
 
 
 class CopyRate(NamedTuple):
@@ -69,10 +71,24 @@ def _mib(cache: LastLevelCache) -> str:
     return f"{cache.bytes / MIB:.4g} MiB"
 
 
-def of_document(document: Mapping[str, Any]) -> Bandwidths:
-    """Return both bandwidths of a result. Schema 1.1 has no caches: those are of the table of peaks."""
+def metrics_of(document: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the metrics of a result that follow from copies, and why copies have no other bandwidth.
+
+    Schema 1.1 has no caches: those are of the table of peaks then.
+    """
+    found, metrics = _of_points(document), {}
+    for name, fastest in (("memory", found.memory), ("cached", found.cached)):
+        copy = fastest.copy
+        metrics[f"{name}_bandwidth"] = number(copy and copy.bandwidth, "GB/s", fastest.reason)
+        metrics[f"{name}_bandwidth_size"] = number(copy and copy.size / MIB, "MiB", fastest.reason)
+    if document["points"]["operation"] == MEMORY_COPY:
+        metrics["peak_bandwidth"] = number(None, "GB/s", OTHERS_IN_PLACE)
+    return metrics
+
+
+def _of_points(document: Mapping[str, Any]) -> Bandwidths:
     points = document["points"]
-    if points is None or points["operation"] != MEMORY_COPY:
+    if points["operation"] != MEMORY_COPY:
         return absent(NO_COPIES)
     rates = [CopyRate(row["size"], row[BUS]) for row in points["measured"] if row[BUS] is not None]
     omitted = [Omitted(each["size"], each["reason"]) for each in points["omitted"]]

@@ -5,13 +5,22 @@ from __future__ import annotations
 from typing import Sequence
 
 from entrypoints.contract.points import MATMUL, MEMORY_COPY
-from entrypoints.results.copies import NO_COPIES, NO_SWEEP, Bandwidths, CopyRate, Fastest, absent, bandwidths
+from entrypoints.results.copies import (
+    NO_COPIES,
+    NO_SWEEP,
+    OTHERS_IN_PLACE,
+    Bandwidths,
+    CopyRate,
+    Fastest,
+    absent,
+    bandwidths,
+)
 from entrypoints.results.measurement import NO_STEP, Measurement
 from entrypoints.results.metrics.metric import Metric
 from entrypoints.results.points import timed_points
 from entrypoints.system.facts import MIB
 
-IN_PLACE = {MATMUL: "peak_flops", MEMORY_COPY: "memory_bandwidth and cached_bandwidth"}  # of peak_bandwidth
+IN_PLACE = {MATMUL: f"{MATMUL} has peak_flops in its place", MEMORY_COPY: OTHERS_IN_PLACE}  # of peak_bandwidth
 
 
 def memory_bandwidth(measurement: Measurement) -> Metric:
@@ -38,8 +47,8 @@ def peak_bandwidth(measurement: Measurement) -> Metric:
     """The largest bus bandwidth at any size, between ranks or between host and device."""
     timed = timed_points(measurement)
     operation = timed[0].point.operation if timed else None
-    if operation in IN_PLACE:
-        return Metric(None, "GB/s", f"{operation} has {IN_PLACE[operation]} in its place")
+    if operation is not None and operation in IN_PLACE:
+        return Metric(None, "GB/s", IN_PLACE[operation])
     return _largest([each.bus_bandwidth for each in timed], "GB/s", NO_SWEEP)
 
 

@@ -29,7 +29,6 @@ from entrypoints.results.points import RATES
 from entrypoints.rules.facts import Document, Facts, device_named, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
-from entrypoints.system.facts import MIB
 
 WAYS = [(way, memory) for way in (TO_DEVICE, TO_HOST) for memory in (PINNED, PAGEABLE)]
 # Beside its calls, a sweep writes inputs that calls change, and waits for the other ranks at each point. A call may be
@@ -228,18 +227,9 @@ def peaks_are_the_largest_points(facts: Facts) -> Iterator[str]:
         "small_message_latency": latency or None,
     }
     if facts.document["schema_version"] not in OF_ANY_SIZE:
-        expected.update(_of_copies(facts.document))
-        if facts.points["operation"] == MEMORY_COPY:
-            expected["peak_bandwidth"] = None
+        of_copies = copies.metrics_of(facts.document)
+        expected.update({name: metric["value"] for name, metric in of_copies.items()})
     yield from unequal_metrics(facts, expected, "points.measured")
-
-
-def _of_copies(document: Document) -> Iterator[tuple[str, float | None]]:
-    """Yield the bandwidths of memory and of caches, with their sizes in MiB."""
-    found = copies.of_document(document)
-    for name, copy in (("memory", found.memory.copy), ("cached", found.cached.copy)):
-        yield f"{name}_bandwidth", copy and copy.bandwidth
-        yield f"{name}_bandwidth_size", copy and copy.size / MIB
 
 
 @rule(
