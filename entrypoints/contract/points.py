@@ -64,13 +64,15 @@ class LastLevelCache(NamedTuple):
     bytes: float
     source: str
 
-    def is_left_by(self, size: int) -> bool:
-        """Return whether a copy of so many bytes is one in memory."""
-        return size >= BEYOND_CACHE * self.bytes
+    @property
+    def left_from(self) -> float:
+        """The bytes from which on a copy is one in memory."""
+        return BEYOND_CACHE * self.bytes
 
-    def holds(self, size: int) -> bool:
-        """Return whether the caches hold both buffers of a copy of so many bytes."""
-        return COPIED_BUFFERS * size <= self.bytes
+    @property
+    def held(self) -> float:
+        """The bytes up to which the caches hold both buffers of a copy."""
+        return self.bytes / COPIED_BUFFERS
 
 
 class Verified(NamedTuple):

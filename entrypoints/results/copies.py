@@ -43,8 +43,8 @@ def bandwidths(rates: Sequence[CopyRate], omitted: Sequence[Omitted], cache: Las
         return absent(NO_SWEEP)
     if cache is None:
         return absent("the size of the last-level caches is not known: see points.measured")
-    in_memory = [rate for rate in rates if cache.is_left_by(rate.size)]
-    within = [rate for rate in rates if cache.holds(rate.size)]
+    in_memory = [rate for rate in rates if rate.size >= cache.left_from]
+    within = [rate for rate in rates if rate.size <= cache.held]
     return Bandwidths(
         _fastest(in_memory, _cached_only(omitted, cache)),
         _fastest(within, f"no size was so small that the last-level caches of {_mib(cache)} hold both buffers"),
@@ -63,7 +63,7 @@ def _fastest(rates: Sequence[CopyRate], reason: str) -> Fastest:
 def _cached_only(omitted: Sequence[Omitted], cache: LastLevelCache) -> str:
     """Return why no copy left the caches, and which size would have."""
     why = f"no size is {BEYOND_CACHE} times the last-level caches of {_mib(cache)}"
-    larger = min((each for each in omitted if cache.is_left_by(each.size)), default=None)
+    larger = min((each for each in omitted if each.size >= cache.left_from), default=None)
     return f"{why}; --largest-size {larger.size} is, and was left out: {larger.reason}" if larger else why
 
 
@@ -92,10 +92,11 @@ def _of_points(document: Mapping[str, Any]) -> Bandwidths:
         return absent(NO_COPIES)
     rates = [CopyRate(row["size"], row[BUS]) for row in points["measured"] if row[BUS] is not None]
     omitted = [Omitted(each["size"], each["reason"]) for each in points["omitted"]]
-    return bandwidths(rates, omitted, _cache(document))
+    return bandwidths(rates, omitted, cache_of(document))
 
 
-def _cache(document: Mapping[str, Any]) -> LastLevelCache | None:
+def cache_of(document: Mapping[str, Any]) -> LastLevelCache | None:
+    """Return the last-level caches of a result of copies; None if nobody knows them."""
     recorded = document["points"].get("last_level_cache")
     if recorded is None:
         return peaks.last_level_cache(_device(document["accelerator"]))

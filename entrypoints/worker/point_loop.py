@@ -116,7 +116,7 @@ def plan(
     measured: list[Point] = []
     omitted: list[Omitted] = []
     sizes = card.problem["input"]["sizes"]
-    in_memory = next((size for size in sizes if cache and cache.is_left_by(size)), None)  # the smallest such copy
+    in_memory = next((size for size in sizes if cache and size >= cache.left_from), None)  # the smallest such copy
     for size in sizes:
         share = SHARE_BEYOND_CACHE if in_memory and size <= in_memory else SHARE
         reason = _omission(card, configuration, world, size, share * free_mib) or _excess(
