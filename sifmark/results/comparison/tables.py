@@ -1,7 +1,7 @@
 """A comparison as tables for people: for a terminal and in Markdown. A dash marks what is missing; a note says why."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,7 +132,7 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
-    yield from map(style.line, _unlike_baselines(table, query))
+    yield from map(style.line, unlike_baselines(table.rows, query))
     yield ""
     rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, varying)
     yield from style.table(rows)
@@ -327,13 +327,13 @@ def _unlike(table: ComparisonTable) -> Iterator[str]:
         yield "half precision is pure in some of these results, and mixed in others: weights and sums are not the same"
 
 
-def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
+def unlike_baselines(rows: Iterable[RepeatGroup], query: Query) -> Iterator[str]:
     """Yield the fields, besides the one that was asked for, in which rows differ from the baselines of their ratios."""
     asked = {query.baseline[0]} if query.baseline else set()
     if PRECISION in asked:
         asked.add(PRECISION_KIND)
     differing: dict[str, str] = {}
-    for row in table.rows:
+    for row in rows:
         if row.baseline is not None:
             before = row.baseline.fields
             for name in row.fields.keys() - asked:
