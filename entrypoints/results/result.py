@@ -44,6 +44,7 @@ class Context:
     configuration: Configuration
     image: Mapping[str, Any] | None  # with the properties of its file
     host: Mapping[str, Fact]
+    session: Mapping[str, Fact]
     conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]
     environment: Mapping[str, Any]  # settings of libraries
@@ -68,6 +69,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "configuration": configuration(context.configuration),
         "accelerator": accelerator(measurement, context.configuration),
         "host": dict(context.host),
+        "session": dict(context.session),
         "conditions": dict(context.conditions),
         "conditions_after": {**context.conditions_after, "run_delay": run_delay(measurement)},
         "environment": dict(context.environment),

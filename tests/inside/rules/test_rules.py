@@ -533,6 +533,10 @@ FORGERIES: list[tuple[str, str, object, str]] = [
         "facts-are-possible",
     ),
     ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
+    # The session.
+    ("training", "session.boot", {"value": "today"}, "session-has-identifiers"),
+    ("training", "session.job", {"value": "a job"}, "session-has-identifiers"),
+    ("training", "session.job", {"value": "1" * 256}, "session-has-identifiers"),
     # Names.
     ("training", "workload.name", "resnet18", "workload-is-that-of-its-identity"),
     ("training", "workload.parameters", tenfold, "workload-is-that-of-its-identity"),

@@ -248,6 +248,11 @@ def test_bandwidth_is_by_size_and_system(results: ReportResults) -> None:
     assert {row["x"] for row in drawn} == {2**10, 2**15, 2**20, 2**25, 2**30} and len(drawn) == 10
     assert len(chart.table.rows) == 10
     assert {row[3] for row in chart.table.rows} == {format_number(row["y"]) for row in drawn}
+    assert [row["x"] for row in rows(chart, "rule")] == [4 * 64 * 2**20]
+    assert {(row[2], row[5]) for row in chart.table.rows} == {
+        *((str(2**power), "caches") for power in (10, 15, 20, 25)),
+        (str(2**30), "memory"),
+    }
     assert chart.spec["encoding"]["x"]["scale"]["type"] == chart.spec["encoding"]["y"]["scale"]["type"] == "log"
 
 
