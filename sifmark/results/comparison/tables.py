@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
+from sifmark.core.console import align_columns, counted, markdown_lines, markdown_text, printable
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
 from sifmark.results.comparison.baselines import fields_that_may_differ
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
@@ -307,7 +307,8 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname separates them"
     if lonely := len(table.unmatched_baselines(query)):
-        yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
+        have = counted(lonely, "baseline has", "baselines have")
+        yield f"no ratio: {have} no counterpart with the same configuration"
     for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
         first, *others = (observation.file for observation in reference.observations)
         more = f" and its {len(others)} repeats" if others else ""

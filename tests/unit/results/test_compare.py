@@ -667,7 +667,7 @@ def test_a_row_of_several_hosts_says_so(tmp_path: Path, capsys: pytest.CaptureFi
 def test_a_baseline_without_counterpart_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old = write(tmp_path / "old", [result(), result(configuration__batch_size=7)])
     compare_results(str(write(tmp_path / "new", [result()])), baseline=str(old))
-    assert "no ratio: 1 baselines have no counterpart with the same configuration" in capsys.readouterr().out
+    assert "no ratio: 1 baseline has no counterpart with the same configuration" in capsys.readouterr().out
 
 
 def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
