@@ -231,7 +231,8 @@ class Results(Sequence[Result]):
     def report(self, folder: AnyPath = "report", **options: Any) -> Path:
         """Write a report, a page with tables and charts, into a folder and return the path of the page.
 
-        `options` are those of `sifmark.report.library.report`: study, against, by, baseline, title, anonymous.
+        `options` are those of `sifmark.report.library.report`: study, against, by, baseline, allow, title,
+        anonymous.
 
         Raises SifmarkError if a package of the extra `report` is missing.
         """

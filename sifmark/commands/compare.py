@@ -27,7 +27,8 @@ EVERY_METRIC = "all"
 PUBLISHED = "published:"  # the beginning of `--against published:NAME`
 _SIDES = ("results", "against")  # of a comparison with other results
 _UNDECIDED_REMEDY = (
-    "measure again, with more repeats on both sides: --repeat 3 or more; the notes above say what was excluded"
+    "measure again with --repeat 3 or more, on several days or in turns (--interleave); --between, --allow MARK and "
+    "--allow-missing change what is asked for; the notes above say what was left out"
 )
 _INCOMPARABLE_REMEDY = "select comparable results, or override with --allow FIELD"
 _PUBLISHED_REMEDY = (

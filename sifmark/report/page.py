@@ -11,7 +11,7 @@ from sifmark.core.console import counted, printable
 from sifmark.report.charts.render import is_wide, page_svg
 from sifmark.report.charts.theme import SYSTEMS, page_style
 from sifmark.report.charts.words import mean_text
-from sifmark.report.content.tables import MOST_COLUMNS, ratio_words
+from sifmark.report.content.tables import MOST_COLUMNS, judged, ratio_words
 from sifmark.report.report import Report
 from sifmark.results.numbers import split_interval
 
@@ -56,6 +56,7 @@ def render_page(report: Report, files: tuple[str, ...] = ()) -> str:
     environment.globals |= {
         "drawing": page_svg,
         "is_wide": is_wide,
+        "judged": judged,
         "mean_text": mean_text,
         "ratio_words": ratio_words,
         "MOST_COLUMNS": MOST_COLUMNS,

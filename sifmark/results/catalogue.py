@@ -24,6 +24,7 @@ from sifmark.core.schemas import read_schema
 
 SCHEMA = "result-1.2"
 SETTING_PREFIX = "configuration."
+KINDS = ("training", "inference", "requests", "generation", "sampling", "microbenchmark")  # of runs
 _MISSING: Any = object()
 
 Document = Mapping[str, Any]

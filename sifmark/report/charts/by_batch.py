@@ -24,13 +24,14 @@ from sifmark.report.charts.words import (
     chart_name,
     failure_text,
     mean_text,
+    metric_title,
     published_text,
     remarks,
     scale_of_points,
     short,
 )
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
+from sifmark.results.comparison.scaling import BATCH
 from sifmark.results.numbers import Scale, format_quantity
 
 ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
@@ -105,14 +106,11 @@ def _table(section: Section, what: Curves, every: Iterable[PointSeries], scale: 
     return ChartTable(("system", place.name, axes.titled(what.quantity, scale.unit), "repeats", "remarks"), tuple(rows))
 
 
-_THROUGHPUT = Curves(
-    "throughput-by-batch", "Throughput by batch size", THROUGHPUT, "throughput", Place(BATCH, "batch size")
-)
-
-
 def throughput_by_batch(section: Section) -> Chart | None:
-    """Return a line of throughput for each system, if any ran with two batch sizes."""
-    return curve_chart(section, _THROUGHPUT)
+    """Return a line of throughput for each system, of generation of tokens, if any ran with two batch sizes."""
+    name = metric_title(section.rate)
+    title = f"{name[:1].upper()}{name[1:]} by batch size"
+    return curve_chart(section, Curves("throughput-by-batch", title, section.rate, name, Place(BATCH, "batch size")))
 
 
 @dataclass(frozen=True)

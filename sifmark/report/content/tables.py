@@ -6,18 +6,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sifmark.report.charts.words import scale_of_points
+from sifmark.report.charts.words import metric_title, scale_of_points
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.catalogue import column_of, metric_of
+from sifmark.results.catalogue import Direction, column_of, direction_of
 from sifmark.results.comparison.compatibility import NUMERICS
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY
-from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text
+from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text, unlike_baselines
 from sifmark.results.marks import MARKS, Mark
 from sifmark.results.numbers import Scale
 
+MORE, NO_DIFFERENCE = "more", "no difference shown"  # verdicts of ratios
 MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows
 PRECISION, CONCURRENCY = "configuration.precision", "configuration.concurrency"
 # The fields that readers look for first, in the order of columns.
@@ -54,6 +55,7 @@ class MetricTable:
     baseline: str  # the system that the others are divided by; empty without ratios
     reference: str  # other results that all are divided by; or empty
     rows: tuple[TableRow, ...]
+    unlike: tuple[str, ...]  # in which settings columns with a ratio differ
 
     @property
     def title(self) -> str:
@@ -100,8 +102,8 @@ class MetricTable:
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Why a number has no ratio, or one that says nothing; each reason once."""
-        return tuple(dict.fromkeys(note for point in self.points for note in _notes(point)))
+        """Why a number has no ratio, or one that says nothing, and what a ratio is of; each once."""
+        return tuple(dict.fromkeys((*self.unlike, *(note for point in self.points for note in _notes(point)))))
 
 
 def all_marks(points: Iterable[Point]) -> tuple[Mark, ...]:
@@ -122,10 +124,14 @@ def _notes(point: Point) -> Iterator[str]:
             yield f"of the reference: {NUMERICS} {reference.fields.get(NUMERICS)}"
 
 
-def metric_title(name: str) -> str:
-    """Return the label of a metric, or its name if it is none of ours."""
-    metric = metric_of(name)
-    return metric.label if metric else name
+def judged(ratio: Ratio, metric: str) -> str:
+    """Return what a ratio says of a system: `better`, `worse`, `same`, or `cannot-tell`."""
+    verdict, direction = ratio.verdict, direction_of(metric)
+    if verdict == CANNOT_TELL:
+        return "cannot-tell"
+    if verdict == NO_DIFFERENCE or direction is Direction.NONE:
+        return "same"
+    return "better" if (verdict == MORE) == (direction is Direction.HIGHER) else "worse"
 
 
 def ratio_words(ratio: Ratio | None, unit: str) -> str:
@@ -170,6 +176,7 @@ def metric_table(section: Section, metric: str) -> MetricTable | None:
         rows=tuple(
             _row(cells, shown, systems) for cells in sorted(rows.values(), key=lambda cells: _order(cells, shown))
         ),
+        unlike=tuple(unlike_baselines([point.row for point in points], results.compare(metric).query)),
     )
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.results.catalogue import headlines
-from sifmark.results.comparison.observation import SETTING, Observation
+from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.sessions import BETWEEN
 
@@ -13,7 +13,6 @@ KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline
 # Of a table of results, `default_metrics` puts the headlines of their kinds of run in place of these.
 DEFAULT_METRICS = ("throughput", "step_time_p50", "peak_process_memory")
 _MOST_HEADLINES = 3
-_CONCURRENCY = f"{SETTING}concurrency"
 
 
 @dataclass(frozen=True)
@@ -61,18 +60,8 @@ def default_metrics(observations: Iterable[Observation]) -> tuple[str, ...]:
     """Return the metrics to compare of some results if none are asked for: headlines with a value, then memory."""
     results = list(observations)
     measured = {name for each in results for name, number in each.numbers.items() if number.value is not None}
-    named = [name for name in headlines(*map(_kind, results)) if name in measured][:_MOST_HEADLINES]
+    named = [name for name in headlines(*(each.kind for each in results)) if name in measured][:_MOST_HEADLINES]
     return tuple(dict.fromkeys((*named, DEFAULT_METRICS[-1]))) if named else DEFAULT_METRICS
-
-
-def _kind(result: Observation) -> str:
-    """Return the kind of run that a result is of, as `catalogue.kind_of` does of a document."""
-    task = result.group.task
-    if task != "inference":
-        return task
-    if result.fields.get(_CONCURRENCY):
-        return "requests"
-    return "generation" if "prefill_throughput" in result.numbers else task
 
 
 def _matches(value: Any, wanted: str) -> bool:

@@ -7,9 +7,8 @@ in the same sessions share what moves these, so that it cancels.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import fmean
 from typing import NamedTuple
 
@@ -39,8 +38,8 @@ class Side:
     """The mean logarithm of one side, and the parts of its variance within sessions and between them."""
 
     centre: float
-    within: tuple[Part, ...]
-    between: tuple[Part, ...]
+    within: Part
+    between: Part
     sessions: int
 
 
@@ -69,11 +68,13 @@ def ratio(
     doubt = _doubt(row, reference, allowed)
     if took_turns(above, below):
         return replace(_paired(above, below) if len(above) >= FEWEST_REPEATS else plain, withheld=doubt)
-    history = row.hosts & reference.hosts - {None}
-    assumed = Part(math.log1p(between) ** 2)
-    first = _side(_logarithms(above), _spread(below) if history else None, assumed)
-    second = _side(_logarithms(below), _spread(above) if history else None, assumed)
-    whole = log_ratio(first.centre - second.centre, *_summed(chain(*(s.within + s.between for s in (first, second)))))
+    spreads = [spread for side in (above, below) if (spread := _spread(side))]
+    history = spreads[0] if len(spreads) == 1 and row.hosts & reference.hosts - {None} else None
+    first, second = (_side(_logarithms(side), history or Part(math.log1p(between) ** 2)) for side in (above, below))
+    parts = [first.between, second.between]
+    if history:  # which is one estimate for both sides
+        parts = [Part(sum(part.variance for part in parts), history.freedom)]
+    whole = log_ratio(first.centre - second.centre, *_summed([first.within, second.within, *parts]))
     if first.sessions == second.sessions == 1:
         whole = replace(whole, low=plain.low, high=plain.high, scope=ONE_SESSION)
     return replace(whole, withheld=doubt)
@@ -102,20 +103,19 @@ def _paired(above: Repeats, below: Repeats) -> Ratio:
     return log_ratio(fmean(differences), math.sqrt(variance(differences) / count), count - 1)
 
 
-def _side(sessions: Sequence[Sequence[float]], history: Part | None, assumed: Part) -> Side:
-    """Return a side: from its sessions if there are enough, else with the spread of its history, or the assumed one."""
+def _side(sessions: Sequence[Sequence[float]], spread: Part) -> Side:
+    """Return a side: from its sessions if there are enough, else with a variance between sessions known otherwise."""
     means, count = [fmean(logs) for logs in sessions], len(sessions)
     if count >= FEWEST_REPEATS:
-        return Side(fmean(means), (), (Part(variance(means) / count, count - 1),), count)
+        return Side(fmean(means), Part(0.0), Part(variance(means) / count, count - 1), count)
     every = [logarithm for logs in sessions for logarithm in logs]
     freedom = len(every) - count
     squares = math.fsum((x - centre) ** 2 for logs, centre in zip(sessions, means, strict=True) for x in logs)
     within = Part(squares / freedom / len(every), freedom)
-    spread = history or assumed
     # Of two sessions the spread is hardly known, but not smaller than it looks.
     most = max(spread.variance, variance(means) if count > 1 else 0.0)
     shares = sum((len(logs) / len(every)) ** 2 for logs in sessions)
-    return Side(fmean(every), (within,), (Part(most * shares, spread.freedom),), count)
+    return Side(fmean(every), within, Part(most * shares, spread.freedom), count)
 
 
 def _spread(repeats: Repeats) -> Part | None:
@@ -125,7 +125,7 @@ def _spread(repeats: Repeats) -> Part | None:
     return Part(variance([fmean(logs) for logs in _logarithms(repeats)]), len(repeats) - 1)
 
 
-def _summed(parts: chain[Part]) -> tuple[float, float]:
+def _summed(parts: Iterable[Part]) -> tuple[float, float]:
     """Return the standard error of a sum, and its degrees of freedom by Welch and Satterthwaite."""
     every = [part for part in parts if part.variance > 0]
     total = math.fsum(part.variance for part in every)

@@ -1,11 +1,11 @@
 """A comparison as tables for people: for a terminal and in Markdown. A dash marks what is missing; a note says why."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
+from sifmark.core.console import align_columns, counted, markdown_lines, markdown_text, printable
 from sifmark.results.catalogue import Direction, column_of, direction_of, fields
 from sifmark.results.comparison.baselines import fields_that_may_differ
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
@@ -132,7 +132,7 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
-    yield from map(style.line, _unlike_baselines(table, query))
+    yield from map(style.line, unlike_baselines(table.rows, query))
     yield ""
     rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, varying)
     yield from style.table(rows)
@@ -307,7 +307,8 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     if hosts > 1:
         yield f"repeats of {hosts} hosts are in one row: --by host.hostname separates them"
     if lonely := len(table.unmatched_baselines(query)):
-        yield f"no ratio: {lonely} baselines have no counterpart with the same configuration"
+        have = counted(lonely, "baseline has", "baselines have")
+        yield f"no ratio: {have} no counterpart with the same configuration"
     for reference in {id(scaling.reference): scaling.reference for _, scaling in table.scalings}.values():
         first, *others = (observation.file for observation in reference.observations)
         more = f" and its {len(others)} repeats" if others else ""
@@ -327,13 +328,13 @@ def _unlike(table: ComparisonTable) -> Iterator[str]:
         yield "half precision is pure in some of these results, and mixed in others: weights and sums are not the same"
 
 
-def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
+def unlike_baselines(rows: Iterable[RepeatGroup], query: Query) -> Iterator[str]:
     """Yield the fields, besides the one that was asked for, in which rows differ from the baselines of their ratios."""
     asked = {query.baseline[0]} if query.baseline else set()
     if PRECISION in asked:
         asked.add(PRECISION_KIND)
     differing: dict[str, str] = {}
-    for row in table.rows:
+    for row in rows:
         if row.baseline is not None:
             before = row.baseline.fields
             for name in row.fields.keys() - asked:
