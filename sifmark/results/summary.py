@@ -23,7 +23,7 @@ _SHOWN = {
     "peak_process_memory",
     "peak_allocated_memory",
 }
-_NO_RESULT = "-"
+NO_RESULT = "-"
 
 
 HALF = ("bf16", "fp16")
@@ -111,7 +111,7 @@ def main_figure(document: Document) -> str:
     """Return the throughput with its unit and interval, or a dash."""
     metric = document["metrics"]["throughput"]
     if metric["value"] is None:
-        return _NO_RESULT
+        return NO_RESULT
     interval = document["steadiness"].get("throughput_interval", {})
     low, high = interval.get("low"), interval.get("high")
     scope = "" if low is None or high is None else "   (95 % over steps)"

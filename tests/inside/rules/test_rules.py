@@ -809,7 +809,7 @@ def test_copies_in_caches_are_none_in_memory(path, value, code):
 
 
 def test_with_smaller_caches_a_copy_in_them_is_still_none_in_memory():
-    """An H200 whose caches are said to hold nothing, and whose copies within them are ten times as fast as its memory."""
+    """An H200 whose caches are said to hold nothing, and whose copies within them are faster than its memory."""
     document = put(copies_of_today(), "points.last_level_cache.value", 0.1)
     for row in document["points"]["measured"]:
         if row["size"] <= 2**24:
