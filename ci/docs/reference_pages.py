@@ -174,11 +174,11 @@ def exit_codes_page() -> str:
 
 def metrics_page() -> str:
     """Return the page of the metrics of a result, from the schema."""
-    schema = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
+    schema = json.loads((paths.SCHEMAS / "result-1.2.json").read_text())
     metrics = schema["properties"]["metrics"]
     rows = [[f"`{name}`", prose(field["description"])] for name, field in sorted(metrics["properties"].items())]
     lines = [
-        *_head("Metrics", "schemas/result-1.1.json"),
+        *_head("Metrics", "schemas/result-1.2.json"),
         prose(metrics["description"]),
         "",
         "`sifmark compare --metrics` takes these names, and also `phases.NAME`, `epochs.N` and `epochs.N.throughput`.",
@@ -186,7 +186,7 @@ def metrics_page() -> str:
         *_table([["metric", "meaning"]]),
         *_rows(rows),
         "",
-        "Next: [every field of a result](../../schemas/result-1.1.md)",
+        "Next: [every field of a result](../../schemas/result-1.2.md)",
     ]
     return _page(lines)
 

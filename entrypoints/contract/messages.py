@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Sequence, Union, cast, get_args
 from entrypoints.contract import points
 from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.group import Connected
-from entrypoints.contract.points import Omitted, Point, Verified
+from entrypoints.contract.points import LastLevelCache, Omitted, Point, Verified
 from entrypoints.contract.session import (
     BACKEND_FACTS,
     COMPILATION_FACTS,
@@ -221,6 +221,7 @@ Message = Union[
     Usage,
     Placed,
     Connected,
+    LastLevelCache,
     Point,
     Omitted,
     Verified,

@@ -26,7 +26,7 @@ from entrypoints.contract.messages import (
     Software,
     Step,
 )
-from entrypoints.contract.points import Omitted, Point, Verified
+from entrypoints.contract.points import LastLevelCache, Omitted, Point, Verified
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Executed, Usage
 from entrypoints.contract.target import Target, reached
 from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, energy_of_parts, total_energy
@@ -68,6 +68,7 @@ class Measurement:
     points: tuple[Point, ...]  # of a micro-benchmark
     omitted: tuple[Omitted, ...]
     verified: tuple[Verified, ...]  # before the timed window, and after it
+    cache: LastLevelCache | None  # of the device, if a micro-benchmark copies within its memory
     steps_per_epoch: int | None
     device: DeviceFacts | None
     executed: Executed | None  # how the model was run in fact
@@ -219,6 +220,7 @@ def fold(
         points=tuple(_of(Point, messages)),
         omitted=tuple(_of(Omitted, messages)),
         verified=tuple(_of(Verified, messages)),
+        cache=_last(LastLevelCache, messages),
         steps_per_epoch=steps_per_epoch,
         device=_last(DeviceFacts, messages),
         executed=_last(Executed, messages),

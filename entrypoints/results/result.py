@@ -1,4 +1,4 @@
-"""The result document of one run, in the form of `schemas/result-1.1.json`."""
+"""The result document of one run, in the form of `schemas/result-1.2.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
 
-SCHEMA_VERSION = "1.1"
+SCHEMA_VERSION = "1.2"
 MOST_STEPS = 1000  # above that, step times are given only as quantiles
 MOST_EXAMPLES = 10  # of skipped samples
 QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
@@ -44,6 +44,7 @@ class Context:
     configuration: Configuration
     image: Mapping[str, Any] | None  # with the properties of its file
     host: Mapping[str, Fact]
+    session: Mapping[str, Fact]
     conditions: Mapping[str, Fact]
     conditions_after: Mapping[str, Fact]
     environment: Mapping[str, Any]  # settings of libraries
@@ -68,6 +69,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "configuration": configuration(context.configuration),
         "accelerator": accelerator(measurement, context.configuration),
         "host": dict(context.host),
+        "session": dict(context.session),
         "conditions": dict(context.conditions),
         "conditions_after": {**context.conditions_after, "run_delay": run_delay(measurement)},
         "environment": dict(context.environment),

@@ -9,6 +9,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.cards import Card
 from entrypoints.rules.facts import Facts, is_number
 from entrypoints.rules.rule import differ, rule
+from entrypoints.system.session import BOOT_FORM, JOB_FORM
 
 LONGEST = 8192  # characters of a text: a path has at most 4096, a message 1000 and what surrounds it
 LARGEST = 1e39  # of any number: a loss in single precision that has not overflowed is smaller
@@ -176,6 +177,19 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
                 yield from _leaves(item, (*path, str(number)))
     else:
         yield path, value
+
+
+@rule(
+    "`session.boot` is a UUID; `session.job` has 1 to 255 characters, none of them blank",
+    "Repeats are counted by session: any text would make as many of them as wanted.",
+)
+def session_has_identifiers(facts: Facts) -> Iterator[str]:
+    """Check the form of both identifiers; results before schema 1.2 have none."""
+    session = facts.document.get("session", {})
+    for name, form in (("boot", BOOT_FORM), ("job", JOB_FORM)):
+        value = session.get(name, {}).get("value")
+        if value is not None and not form.fullmatch(value):
+            yield f"session.{name}: {value[:80]!r} is no identifier of a {name}"
 
 
 def card_of(facts: Facts) -> Card | None:

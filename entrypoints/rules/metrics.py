@@ -22,7 +22,7 @@ LEAST_LOSS = -0.01
 LARGEST = 1e24  # no number of a measurement is larger
 # Of the timed steps, with the quantile that each is.
 STEP_TIMES = {f"step_time_p{share}": f"p{share}" for share in (50, 90, 95, 99)}
-# Metrics that every version with schema 1.1 writes, with or without a value.
+# Metrics that every version with schema 1.1 or later writes, with or without a value.
 ALWAYS = (
     *("throughput", "throughput_per_device", "step_time_mean", *STEP_TIMES, "data_wait_fraction", "decode_rate"),
     *("latency_mean", "latency_p50", "latency_p90", "latency_p95", "latency_p99", "latency_max"),

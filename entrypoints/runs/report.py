@@ -7,6 +7,7 @@ import shlex
 from datetime import datetime
 from typing import Any, Iterator, Mapping
 
+from entrypoints.contract.points import MEMORY_COPY, MICROBENCHMARK
 from entrypoints.metering.meter import OTHER, POWER
 
 Document = Mapping[str, Any]
@@ -14,6 +15,7 @@ THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
 FOR_P99 = 100  # timed steps, so that at least one is slower
+NO_FIGURE = "-"
 _LABEL = 13  # columns
 _LONGEST = 1e15  # number that is written out; those near the largest float cannot be rounded
 
@@ -106,11 +108,18 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def main_text(document: Document) -> str:
+    """Return the first figure of a run with its unit, a dash without one: of a micro-benchmark its peak."""
+    if document["workload"]["task"] != MICROBENCHMARK:
+        return throughput_text(document)
+    return next((text for _, text in _peaks(_values(document))), NO_FIGURE)
+
+
 def throughput_text(document: Document) -> str:
     """Return the throughput with its unit, and its interval if there is one; a dash without throughput."""
     metric = document["metrics"]["throughput"]
     if metric["value"] is None:
-        return "-"
+        return NO_FIGURE
     interval = document["steadiness"]["throughput_interval"]
     low, high = interval["low"], interval["high"]
     if low is None or high is None:
@@ -130,11 +139,11 @@ def _title(document: Document) -> str:
 
 
 def _measured(document: Document) -> Iterator[tuple[str, str]]:
-    metrics, numerics = document["metrics"], document["numerics"]
-    values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
-    if "throughput" in values:
+    metrics, numerics, values = document["metrics"], document["numerics"], _values(document)
+    if document["workload"]["task"] == MICROBENCHMARK:
+        yield from _of_sizes(document, values)
+    elif "throughput" in values:
         yield "throughput", throughput_text(document)
-    yield from _peaks(values)
     yield from _times(document, values)
     if "token_throughput" in values:
         yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
@@ -155,14 +164,34 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     yield "correctness", numerics["state"].replace("_", " ") + reason
 
 
-def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield what a micro-benchmark is run for."""
-    if "peak_bandwidth" in values:
-        yield "bus", f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
-    if "peak_flops" in values:
-        yield "operations", f"{significant(values['peak_flops'] / 1e9)} GFLOP/s, at the best size"
+def _values(document: Document) -> Mapping[str, float]:
+    return {name: metric["value"] for name, metric in document["metrics"].items() if metric["value"] is not None}
+
+
+def _of_sizes(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield what a micro-benchmark is run for, or why it is not known."""
+    yield from _peaks(values)
+    if "memory_bandwidth" not in values and document["workload"]["name"] == MEMORY_COPY:
+        yield "bandwidth", f"not known: {document['metrics']['memory_bandwidth']['reason']}"
     if "small_message_latency" in values:
         yield "latency", f"{_seconds(values['small_message_latency'])} a call, at the smallest size"
+
+
+def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield the peaks over sizes, in the order of the headlines of result-1.2.json."""
+    if "peak_flops" in values:
+        yield "operations", f"{_flops(values['peak_flops'])}, at the best size"
+    for kind, label in (("memory", "bandwidth"), ("cached", "in caches")):
+        if f"{kind}_bandwidth" in values:
+            size = significant(values[f"{kind}_bandwidth_size"])
+            yield label, f"{significant(values[f'{kind}_bandwidth'])} GB/s, by copies of {size} MiB"
+    if "peak_bandwidth" in values:
+        yield "bus", f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
+
+
+def _flops(rate: float) -> str:
+    factor, unit = (1e12, "TFLOP/s") if rate >= 1e12 else (1e9, "GFLOP/s")
+    return f"{significant(rate / factor)} {unit}"
 
 
 def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:

@@ -82,7 +82,11 @@ class CheckedImage:
 
     def command(self, arguments: Sequence[str], options: Sequence[str]) -> list[str]:
         """Return the argv of a run, which finds `variables` in its environment."""
-        options = [*options, *self.engine.env_flags(IMAGE_VARIABLE)]
+        variables = (
+            IMAGE_VARIABLE,
+            *(name for name in import_shared("system.session").JOB_VARIABLES if name in os.environ),
+        )
+        options = [*options, *(flag for name in variables for flag in self.engine.env_flags(name))]
         return self.engine.command(self.address, "run", arguments, options)
 
     @property

@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from sifmark.results.catalogue import spelled
+from sifmark.results.copies import with_bandwidths
 
 Document = dict[str, Any]
 
@@ -51,7 +52,8 @@ def metrics_of(document: Document) -> dict[str, Document]:
         for epoch in document["epochs"]
         if epoch["seconds"]
     }
-    named = {name: {**metric, "unit": spelled(name, metric["unit"])} for name, metric in document["metrics"].items()}
+    measured = with_bandwidths(document, document["metrics"])
+    named = {name: {**metric, "unit": spelled(name, metric["unit"])} for name, metric in measured.items()}
     return _by_cache(document, {**named, **phases, **epochs, **rates})
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sifmark.results.catalogue import headlines, kind_of, metric_of, path_of, spelled
 from sifmark.results.documents import value_at
-from sifmark.results.numbers import format_interval, format_quantity, format_seconds
+from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
@@ -23,7 +23,7 @@ _SHOWN = {
     "peak_process_memory",
     "peak_allocated_memory",
 }
-_NO_RESULT = "-"
+NO_RESULT = "-"
 
 
 HALF = ("bf16", "fp16")
@@ -111,11 +111,11 @@ def main_figure(document: Document) -> str:
     """Return the throughput with its unit and interval, or a dash."""
     metric = document["metrics"]["throughput"]
     if metric["value"] is None:
-        return _NO_RESULT
+        return NO_RESULT
     interval = document["steadiness"].get("throughput_interval", {})
     low, high = interval.get("low"), interval.get("high")
     scope = "" if low is None or high is None else "   (95 % over steps)"
-    return f"{format_interval(metric['value'], low, high)} {metric['unit']}{scope}"
+    return f"{format_quantity(metric['value'], metric['unit'], low, high)}{scope}"
 
 
 def _key_figures(document: Document) -> Iterator[tuple[str, str]]:

@@ -182,6 +182,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("time_to_first_token_p50", "time_to_first_token_p99"),
         *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
         *("peak_bandwidth", "peak_flops", "small_message_latency", "utilisation_of_measured_peak"),
+        *("memory_bandwidth", "memory_bandwidth_size", "cached_bandwidth", "cached_bandwidth_size"),
         *("throughput_bound", "fraction_of_bound"),
         *("peak_allocated_memory_of_window", "throttled_fraction", "core_clock", "decode_tokens_per_watt_hour"),
     }

@@ -27,9 +27,9 @@ from entrypoints.results.metrics.by_workload import (
     every_metric,
 )
 from entrypoints.results.outcome import Outcome
-from entrypoints.system import environment, host
+from entrypoints.system import environment, host, session
 
-SCHEMA = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
+SCHEMA = json.loads((ROOT / "schemas" / "result-1.2.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 IMAGE = {**BUILT, "file": FILE}
 CARD = cards.load()["resnet50"]
@@ -44,6 +44,7 @@ def document(measurement, outcome, image=None, site=None, card=CARD, words=()):
         configuration=resolve(parse(words), card, None),
         image=image,
         host=host.facts(),
+        session=session.facts({"SLURM_JOB_ID": "4711"}),
         conditions=host.conditions(rapl.power_cap),
         conditions_after=host.conditions_after(host.counters()),
         environment=environment.described({"OMP_NUM_THREADS": "2", "HOME": "/root"}),

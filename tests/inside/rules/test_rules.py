@@ -16,6 +16,7 @@ import pytest
 from program import FEW, Program, lay_double
 
 from entrypoints.metering import names as meters
+from entrypoints.results import copies
 from entrypoints.results.points import RATES
 from entrypoints.results.result import timestamp
 from entrypoints.rules import energy, memory
@@ -533,6 +534,10 @@ FORGERIES: list[tuple[str, str, object, str]] = [
         "facts-are-possible",
     ),
     ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
+    # The session.
+    ("training", "session.boot", {"value": "today"}, "session-has-identifiers"),
+    ("training", "session.job", {"value": "a job"}, "session-has-identifiers"),
+    ("training", "session.job", {"value": "1" * 256}, "session-has-identifiers"),
     # Names.
     ("training", "workload.name", "resnet18", "workload-is-that-of-its-identity"),
     ("training", "workload.parameters", tenfold, "workload-is-that-of-its-identity"),
@@ -772,6 +777,46 @@ def test_what_an_h200_cannot_do_is_refused(name, path, change, code):
     document = of_h200(name)
     assert violations(document) == []
     assert code in codes(put(document, path, change))
+
+
+def copies_of_today():
+    """The copies of an H200 as a run writes them today."""
+    document = put(of_h200("memory_copy"), "schema_version", "1.2")
+    document["points"]["last_level_cache"] = {"value": 60.0, "unit": "MiB", "source": "its vendor"}
+    document["metrics"].update(copies.metrics_of(document))
+    return document
+
+
+COPIES = [
+    ("metrics.memory_bandwidth.value", 4150.0, "peaks-are-the-largest-points"),
+    ("metrics.memory_bandwidth_size.value", 256.0, "peaks-are-the-largest-points"),
+    ("metrics.cached_bandwidth.value", 3559.0, "peaks-are-the-largest-points"),
+    ("metrics.peak_bandwidth", {"value": 4146.553868383315, "unit": "GB/s"}, "peaks-are-the-largest-points"),
+    ("points.last_level_cache", {"value": None, "unit": "MiB", "reason": "no"}, "memory-is-beyond-the-caches"),
+    ("points.last_level_cache", None, "memory-is-beyond-the-caches"),
+    ("points.operation", "host_device", "memory-is-beyond-the-caches"),
+    ("metrics.memory_bandwidth.value", 5500.0, "memory-is-beyond-the-caches"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code"), COPIES, ids=[f"{path}-{code}-{number}" for number, (path, _, code) in enumerate(COPIES)]
+)
+def test_copies_in_caches_are_none_in_memory(path, value, code):
+    document = copies_of_today()
+    assert code not in codes(document)
+    assert code in codes(put(document, path, value))
+
+
+def test_with_smaller_caches_a_copy_in_them_is_still_none_in_memory():
+    """An H200 whose caches are said to hold nothing, and whose copies within them are faster than its memory."""
+    document = put(copies_of_today(), "points.last_level_cache.value", 0.1)
+    for row in document["points"]["measured"]:
+        if row["size"] <= 2**24:
+            row["bus_bandwidth_gb_per_second"] = 40000.0
+    document["metrics"].update(copies.metrics_of(document))
+    assert document["metrics"]["memory_bandwidth"]["value"] == 40000.0
+    assert "memory-is-beyond-the-caches" in codes(document)
 
 
 def test_a_warm_up_does_not_take_the_slow_steps():

@@ -15,7 +15,7 @@ from entrypoints.system.console import aligned
 @pytest.fixture
 def whole():
     """A result as a run on a CPU wrote it, but with numbers that stay the same."""
-    document = json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text())
+    document = json.loads((ROOT / "schemas" / "examples" / "result-1.2" / "training.json").read_text())
     for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944, "step_time_p99": 0.9216}.items():
         document["metrics"][name]["value"] = value
     document["steps"]["quantiles"]["p100"] = 0.9219

@@ -90,6 +90,17 @@ def test_without_the_signature_that_is_asked_for_nothing_is_started(
     assert error.value.code == code and not started
 
 
+@pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID"])
+def test_a_container_learns_the_job_that_it_runs_in(
+    engine: FakeEngine, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "4711")
+    with pytest.raises(StartedError):
+        start_image("fake:resnet50-cpu", engine, (), engine.settings, False, False)
+    ((_, _, _, options),) = engine.commands
+    assert f"--env={name}" in options and "--env=FLUX_JOB_ID" not in options
+
+
 def test_a_command_is_printed_for_a_job_s_script(
     engine: FakeEngine,
     started: dict[str, Any],
