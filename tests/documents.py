@@ -314,7 +314,9 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
         rate = metrics["throughput"]["value"]
         devices = document["accelerator"]["count"]
         derived |= {"throughput": rate, "throughput_per_device": rate / devices, "step_time_mean": step}
-        derived |= {"achieved_flops": rate * document["workload"]["flops"]["per_unit"]}
+        per_unit = document["workload"]["flops"]["per_unit"]
+        document["workload"]["flops"]["needed_per_unit"] = per_unit  # as of a model without causal attention
+        derived |= {"achieved_flops": rate * per_unit}
         derived |= {"training_time": STEPS * step} if training else {}
         derived |= {} if "count" in requests else {f"step_time_p{share}": step for share in (50, 90, 95, 99)}
         if "count" in requests:

@@ -25,6 +25,7 @@ from entrypoints.results.points import points
 from entrypoints.results.power import played_back, power
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.ranks import ranks, transport
+from entrypoints.results.roofline import flops_of_unit
 from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system.facts import Fact
@@ -104,13 +105,14 @@ def timestamp(moment: datetime) -> str:
 def workload(context: Context) -> Json:
     """Return what was run; `identity` is what makes two results comparable."""
     card = context.card
+    flops = flops_of_unit(card, context.configuration.task)
     return {
         "name": card.name,
         "title": card.title,
         "task": context.configuration.task,
         "unit": card.problem["unit"],
         "parameters": card.problem["parameters"],
-        "flops": {"per_unit": card.flops_per_unit(context.configuration.task), "source": card.flops["source"]},
+        "flops": {**flops._asdict(), "source": card.flops["source"]},
         "identity": card.identity,
     }
 

@@ -13,7 +13,6 @@ Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
-FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 13  # columns
 _LONGEST = 1e15  # number that is written out; those near the largest float cannot be rounded
 
@@ -167,12 +166,9 @@ def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
 
 def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """Yield medians, with the 99th percentile if there are steps enough for it, else the slowest step."""
-    steps = document["steps"]
     if "step_time_p50" in values:
-        enough = steps["count"] - steps["untimed"] >= FOR_P99
-        slowest = (
-            f"{_seconds(values['step_time_p99'])} p99" if enough else f"{_seconds(steps['quantiles']['p100'])} slowest"
-        )
+        p99, longest = values.get("step_time_p99"), document["steps"]["quantiles"]["p100"]
+        slowest = f"{_seconds(longest)} slowest" if p99 is None else f"{_seconds(p99)} p99"
         yield "step time", f"{_seconds(values['step_time_p50'])} median, {slowest}"
     if "latency_p50" in values:
         p99 = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""

@@ -19,6 +19,7 @@ from sifmark.results.comparison.observation import ComparisonGroup, Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.documents import MetricValue
 from sifmark.results.load import parse
+from sifmark.results.versions import is_in_todays_terms, with_full_attention
 
 SCHEMA = "baseline-1.0"
 LARGEST = 256 << 20  # bytes of a file; ten thousand results take about a tenth
@@ -231,13 +232,16 @@ def _read_repeat(row: Document, run: Document) -> Repeat:
         name: MetricValue(value, units[name], missing.get(name) if value is None else None)
         for name, value in run["values"].items()
     }
+    group = ComparisonGroup(**row["group"])
+    if not is_in_todays_terms(row["fields"].get("schema_version", "1.0")):
+        numbers = with_full_attention(numbers, group.identity, "", _without)
     return Repeat(
         Observation(
             side="against",
             file=run["file"],
             id=run["id"],
             title=row["title"],
-            group=ComparisonGroup(**row["group"]),
+            group=group,
             fields=row["fields"],
             numbers=numbers,
             host=run["host"],
@@ -245,3 +249,8 @@ def _read_repeat(row: Document, run: Document) -> Repeat:
         ),
         {name: run[name] for name in ABOUT},
     )
+
+
+def _without(number: MetricValue, reason: str) -> MetricValue:
+    """Return a metric without its value; one that has none keeps its own reason."""
+    return number if number.value is None else MetricValue(None, number.unit, reason)
