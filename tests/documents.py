@@ -194,6 +194,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     document["data"] |= {"samples": samples, "classes": None if synthetic else 1, "part": None}
     document["data"]["skipped"] = {"count": 0, "examples": []}
     host = document["host"]
+    document["conditions_after"]["openmp_wait"] = {"value": None, "reason": NOT_MEASURED}
     document["session"] = {"boot": {"value": BOOT}, "job": {"value": "4711"}}
     host["memory"]["value"] = max(host["memory"]["value"] or 0, HOST_MIB)
     document["conditions"]["cpu_affinity"] = {"value": "0"}

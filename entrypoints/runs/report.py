@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Iterator, Mapping
 
 from entrypoints.metering.meter import OTHER, POWER
+from entrypoints.system import openmp
 
 Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
@@ -33,11 +34,14 @@ def warnings_of(document: Document) -> Iterator[str]:
         yield f"{what}. Do not publish this number"
     if preloaded := document["environment"]["preloaded"]:
         yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
-    delay = document["conditions_after"]["run_delay"]["value"] or 0.0
+    after, threads = document["conditions_after"], document["configuration"]["threads"]
+    delay = after["run_delay"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"
     elif delay > BUSY:
-        yield f"the host was busy: threads waited {significant(delay)} % of their time. Do not publish this number"
+        waited = f"threads waited {significant(delay)} % of their time"
+        spun = f". {openmp.ADVICE}" if openmp.spins(after["openmp_wait"]["value"], threads) else ""
+        yield f"the host was busy: {waited}{spun}. Do not publish this number"
     stolen = stolen_percent(document)
     if stolen > BUSY:
         yield f"the hypervisor took {significant(stolen)} % of the processors' time. Do not publish this number"

@@ -539,6 +539,13 @@ FORGERIES: list[tuple[str, str, object, str]] = [
         "facts-are-possible",
     ),
     ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
+    (
+        "training",
+        "conditions_after.openmp_wait",
+        {"value": "libgomp: 0 spins (default)"},
+        "openmp-waits-as-it-was-told",
+    ),
+    ("training", "conditions_after.openmp_wait", {"value": "libspin: 0 spins"}, "openmp-waits-as-it-was-told"),
     # The session.
     ("training", "session.boot", {"value": "today"}, "session-has-identifiers"),
     ("training", "session.job", {"value": "a job"}, "session-has-identifiers"),

@@ -11,6 +11,8 @@ from entrypoints.results.steadiness import outliers
 from entrypoints.runs.report import duration_text, report, significant, throttling, warnings_of
 from entrypoints.system.console import aligned
 
+SPINS, SLEEPS = "libgomp: 300000 spins (default)", "libgomp: 0 spins (OMP_WAIT_POLICY)"
+
 
 @pytest.fixture
 def whole():
@@ -114,15 +116,19 @@ def test_the_report_warns_of_clocks_that_were_held_down(whole, kind, share, begi
 
 
 @pytest.mark.parametrize(
-    ("delay", "threads", "stolen", "beginning"),
+    ("delay", "threads", "wait", "stolen", "beginning"),
     [
-        (2.0, 1, 0.0, None),
-        (2.5, 1, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
-        (2.5, 64, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
-        (None, 1, 1000.0, "the hypervisor took "),
+        (2.0, 2, SPINS, 0.0, None),
+        (2.5, 1, SPINS, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, SLEEPS, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, None, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, SPINS, 0.0, "the host was busy: threads waited 2.500 % of their time. Busy waiting of OpenMP"),
+        (2.5, 64, SPINS, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
+        (None, 1, SPINS, 1000.0, "the hypervisor took "),
     ],
 )
-def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, stolen, beginning):
+def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, wait, stolen, beginning):
+    whole["conditions_after"]["openmp_wait"]["value"] = wait
     whole["conditions_after"]["run_delay"]["value"] = delay
     whole["conditions_after"]["cpu_stolen"]["value"] = stolen
     whole["configuration"]["threads"] = threads
