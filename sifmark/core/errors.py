@@ -11,6 +11,7 @@ _SCRIPT = re.compile(r"ci/setup/[a-z-]+")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 7
+EXIT_BUSY = 75  # EX_TEMPFAIL of sysexits.h: the same command may do later
 # The remedy for a registry that fails.
 REGISTRY_REMEDY = (
     "is it up, and is the name right? `sifmark doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
@@ -55,6 +56,12 @@ class GateError(SifmarkError):
     """A check that a pipeline asked for did not hold. The exit code is 7."""
 
     exit_code = EXIT_GATE
+
+
+class BusyError(SifmarkError):
+    """Nothing was measured, because others use the host. The exit code is 75."""
+
+    exit_code = EXIT_BUSY
 
 
 class UnbuildableError(SifmarkError):
