@@ -69,7 +69,7 @@ HOST_CODES = {
     2: "wrong usage: an unknown name, option or value",
     7: "`compare`: a ratio is on the wrong side of `--fail-below` or `--fail-above`; `study.history --fail-on-change`: "
     "there is a change; `study.screen --fail`: a node is named",
-    75: "others used the host for as long as `--wait-idle` allowed; nothing was measured, and the command may be repeated "
+    75: "others used the host for as long as `--wait-idle` allowed, and nothing was measured: the same command may do "
     "later (`EX_TEMPFAIL`)",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output stopped reading",

@@ -8,11 +8,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sifmark.core.console import step
-from sifmark.core.errors import BusyError, SifmarkError
+from sifmark.core.checks import Check, Status
+from sifmark.core.console import status, step, warn
+from sifmark.core.errors import BusyError, SifmarkError, UsageError
 from sifmark.core.paths import import_shared
 from sifmark.core.process import run
-from sifmark.recipes.hardware import Hardware, Question
+from sifmark.core.settings import Settings
+from sifmark.recipes.hardware import Hardware, Question, all_hardware
 
 PROC = Path("/proc")
 SAMPLE = 0.5  # seconds between two looks at what processors do
@@ -76,10 +78,10 @@ class LoadSample:
         self._processors = os.sched_getaffinity(0)
         self._busy, self._processes = _busy_ticks(self._processors), dict(_processes())
 
-    def end(self, hardware: Hardware | None = None) -> HostLoad:
-        """Return what others have used since the beginning, and which are on the devices of an accelerator now."""
-        on_devices = tuple(_device_users(hardware)) if hardware else ()
-        clocks = "; ".join(filter(None, [processor_clocks(), _device_clocks(hardware) if hardware else ""]))
+    def end(self, hardware: Sequence[Hardware] = ()) -> HostLoad:
+        """Return what others have used since the beginning, and which are on the devices of accelerators now."""
+        on_devices = tuple(user for each in hardware for user in _device_users(each))
+        clocks = "; ".join(filter(None, [processor_clocks(), *map(_device_clocks, hardware)]))
         time.sleep(max(0.0, self._started + SAMPLE - time.monotonic()))
         ticks = (time.monotonic() - self._started) * _TICK
         busy, after = _busy_ticks(self._processors), dict(_processes())
@@ -87,7 +89,9 @@ class LoadSample:
         own = sum(self._gain(number, after[number], number == os.getpid()) for number in family)
         users = {number: self._gain(number, each) for number, each in after.items() if number not in family}
         here = (number for number in users if after[number].processor in self._processors)
-        most = sorted((number for number in here if users[number] > _SHARE_LISTED * ticks), key=lambda each: -users[each])
+        most = sorted(
+            (number for number in here if users[number] > _SHARE_LISTED * ticks), key=lambda each: -users[each]
+        )
         used = max(0.0, sum(users.values()) if busy is None else busy - (self._busy or 0) - own) / ticks
         named = tuple((after[number].name, number) for number in most)
         return HostLoad(len(self._processors), used, named, on_devices, clocks)
@@ -99,7 +103,42 @@ class LoadSample:
         return gained + (now.children - (before.children if before else 0) if with_children else 0)
 
 
-def wait_until_idle(limit: float, hardware: Hardware | None = None) -> HostLoad:
+def report_load(sample: LoadSample, hardware: Sequence[Hardware], wait_idle: float) -> None:
+    """Say in one line what others use, and with `wait_idle` wait until they do not, for as many seconds at most.
+
+    Raises BusyError if the host does not become idle in time.
+    """
+    load = sample.end(hardware)
+    if not load.is_busy:
+        status(f"host: {load}")
+    elif wait_idle:
+        wait_until_idle(wait_idle, hardware)
+    else:
+        warn(f"{load}; go on, or wait until the host is idle: --wait-idle 10m")
+
+
+def wait_seconds(text: str) -> float:
+    """Return the seconds of `--wait-idle`, a time as images take it: 90, 90s, 10m, 1.5h. Raises UsageError."""
+    refusal: type[Exception] = import_shared("contract.statuses").UsageError
+    try:
+        return float(import_shared("planning.values").seconds(text)) if text else 0.0
+    except refusal as error:
+        raise UsageError(f"--wait-idle: {error}", "--wait-idle 10m", code="invalid-option") from None
+
+
+def hardware_here() -> list[Hardware]:
+    """Return the kinds of accelerator of which this host has devices."""
+    return [each for each in all_hardware() if each.access and each.access.existing_files()]
+
+
+def check_load(_settings: Settings) -> Iterator[Check]:
+    """Check what others use of the processors and of the devices of this host."""
+    load = LoadSample().end(hardware_here())
+    remedy = "stop other work, or reserve this host; sifmark run --wait-idle TIME waits"
+    yield Check("load", Status.WARNING if load.is_busy else Status.PASSED, str(load), remedy if load.is_busy else "")
+
+
+def wait_until_idle(limit: float, hardware: Sequence[Hardware] = ()) -> HostLoad:
     """Wait until no others use this host, and return what they use then. Raises BusyError after `limit` seconds."""
     until, idle = time.monotonic() + limit, 0
     with step("wait until the host is idle") as current:

@@ -12,7 +12,7 @@ from sifmark.core.permissions import FileState, file_state
 from sifmark.core.process import describe_failure
 from sifmark.core.process import run as run_command
 from sifmark.core.settings import Settings, load_settings, with_options
-from sifmark.engines import APPTAINER, open_engine
+from sifmark.engines import APPTAINER, Engine, open_engine
 from sifmark.engines.repeating import Repeats, Unit, Values, figure_of, repeats_of
 from sifmark.engines.repeating import repeat as repeat_in_turn
 from sifmark.engines.start import CheckedImage, check_image, find, run_options
@@ -109,11 +109,15 @@ def run(
     if not in_turn and repeats.most > 1:  # an image checks its numbers once for all repeats
         options, repeats = {**options, "repeat": repeats.most}, Repeats()
     folder = f"{target}/" if not target.suffix.startswith(".json") else str(target)
+    located = [_located(each, site) for each in images]
+    checked = {address: _checked(address, opened, site, require_signature) for address, opened in located}
     ready = []
-    for each in images:
+    for address, opened in located:
         for variant in variants:
-            words = [*filter(None, [workload]), *_words({**options, **variant}), "--output", folder]
-            ready.append(_ready(each, words, site, require_signature))
+            own = list(_words(variant))
+            words = (*filter(None, [workload]), *_words(options), *own, "--output", folder)
+            name = " ".join([Path(address).stem, *own])
+            ready.append(ReadyRun(name, checked[address], words, tuple(run_options(opened, address, words))))
     watch, files, units = ResultWatch(target), list[Path](), [Unit(each.name) for each in ready]
 
     def start(place: int) -> tuple[int, Values]:
@@ -135,15 +139,15 @@ def run(
     return RunOutput(code, tuple(dict.fromkeys(files)))
 
 
-def _ready(image: "str | Path | BuiltHere", words: Sequence[str], settings: Settings, signed: bool) -> ReadyRun:
+def _located(image: "str | Path | BuiltHere", settings: Settings) -> tuple[str, Engine]:
     if isinstance(image, str | Path):
-        address, opened = find(str(image), settings)
-    else:
-        address, opened = image.path, open_engine(with_options(settings, engine=image.engine))
-    flags = run_options(opened, address, words)
+        return find(str(image), settings)
+    return image.path, open_engine(with_options(settings, engine=image.engine))
+
+
+def _checked(address: str, engine: Engine, settings: Settings, signed: bool) -> CheckedImage:
     with step(f"look at {Path(address).name}"):
-        checked = check_image(address, opened, settings, signed)
-    return ReadyRun(Path(address).stem, checked, tuple(words), tuple(flags))
+        return check_image(address, engine, settings, signed)
 
 
 def one_result_only(file: str) -> UsageError:

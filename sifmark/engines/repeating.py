@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sifmark.core.console import status
-from sifmark.core.errors import UsageError
+from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.results.catalogue import headlines, kind_of, metric_of
 from sifmark.results.comparison import intervals
 from sifmark.results.comparison.intervals import Mean
-from sifmark.results.catalogue import headlines, kind_of, metric_of
 from sifmark.results.marks import FEWEST_REPEATS
 from sifmark.results.numbers import format_quantity
 
@@ -98,7 +98,7 @@ def repeat(units: Sequence[Unit], repeats: Repeats, start: Callable[[int], tuple
     """Run units in turn, and return the exit code of all as an image counts them. `start` runs one by its place.
 
     A run that was stopped, or was never begun, ends all. So does any that fails where the number of repeats depends
-    on what they measure.
+    on what they measure. Raises SifmarkError if one measured nothing there.
     """
     codes: list[int] = []
     for number in range(repeats.most):
@@ -111,6 +111,9 @@ def repeat(units: Sequence[Unit], repeats: Repeats, start: Callable[[int], tuple
                 units[place].measured[key].append(value)
             if code not in _WENT_ON or (code and repeats.is_auto):
                 return combined(codes)
+            if repeats.is_auto and not values:
+                cause = f"{units[place].name} left no result with a metric whose mean could be known"
+                raise SifmarkError(cause, "give a number of repeats: --repeat 5", code="result-missing")
         if all_known(units, repeats):
             break
     return combined(codes)
@@ -122,12 +125,12 @@ def all_known(units: Sequence[Unit], repeats: Repeats) -> bool:
 
 
 def combined(codes: Sequence[int]) -> int:
-    """Return the exit code of several runs: an invalid result counts first, then a signal or time limit, then others."""
+    """Return the exit code of several runs: of an invalid result, else a signal or time limit, else the first."""
     ranked = [*(code for code in codes if code == _INVALID), *(code for code in codes if code >= _STOPPED), *codes]
     return next(filter(None, ranked), 0)
 
 
-def conclusions(units: Sequence[Unit], repeats: Repeats) -> Iterator[str]:
+def conclusions(units: Sequence[Unit]) -> Iterator[str]:
     """Yield in words how well each mean is known."""
     for unit in units:
         for figure, values in unit.measured.items():
