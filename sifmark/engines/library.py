@@ -17,7 +17,7 @@ from sifmark.engines.repeating import Repeats, Unit, Values, figure_of, repeats_
 from sifmark.engines.repeating import repeat as repeat_in_turn
 from sifmark.engines.start import CheckedImage, check_image, find, run_options
 from sifmark.results.envelope import sign_results
-from sifmark.results.load import load_file, result_files
+from sifmark.results.load import SUFFIXES, load_file, result_files
 
 
 class BuiltHere(Protocol):
@@ -95,10 +95,10 @@ def run(
     """Run an image, given by name, recipe, file or as it was built, and return the files of results that it wrote.
 
     `options` are those of images: `batch_size=8` is `--batch-size 8`, `smoke=True` is `--smoke`; None and False are
-    left out. `output` is a folder, or a file that ends with .json. Several images, or `variants` with further options,
-    run in turn, each in a round of its own, as `sifmark run --interleave` does. `repeat="auto"` repeats until half
-    the interval of each mean is at most `within` of it, or `most_repeats` is reached. A run that fails writes a result,
-    too. Raises SifmarkError if an image cannot be started, or wrote no result.
+    left out. `output` is a folder, or a file that ends with .json or .jsonl. Several images, or `variants` with further
+    options, take turns, as with `sifmark run --interleave`. `repeat="auto"` repeats until half the interval of each
+    mean is at most `within` of it, or `most_repeats` is reached. A run that fails writes a result, too. Raises
+    SifmarkError if an image cannot be started, or wrote no result.
     """
     site = with_options(settings or load_settings(), engine=engine)
     repeats, target = repeats_of(repeat, within, most_repeats), Path(output)
@@ -108,35 +108,44 @@ def run(
         raise one_result_only(str(target))
     if not in_turn and repeats.most > 1:  # an image checks its numbers once for all repeats
         options, repeats = {**options, "repeat": repeats.most}, Repeats()
-    folder = f"{target}/" if not target.suffix.startswith(".json") else str(target)
-    located = [_located(each, site) for each in images]
-    checked = {address: _checked(address, opened, site, require_signature) for address, opened in located}
-    ready = []
-    for address, opened in located:
+    place = str(target) if target.suffix in SUFFIXES else f"{target}/"
+    asked = []
+    for address, opened in (_located(each, site) for each in images):
         for variant in variants:
-            own = list(_words(variant))
-            words = (*filter(None, [workload]), *_words(options), *own, "--output", folder)
-            name = " ".join([Path(address).stem, *own])
-            ready.append(ReadyRun(name, checked[address], words, tuple(run_options(opened, address, words))))
-    watch, files, units = ResultWatch(target), list[Path](), [Unit(each.name) for each in ready]
+            words = (*filter(None, [workload]), *_words({**options, **variant}), "--output", place)
+            asked.append((address, opened, _words(variant), words, tuple(run_options(opened, address, words))))
+    checked = {address: _checked_image(address, opened, site, require_signature) for address, opened, *_ in asked}
+    ready = [
+        ReadyRun(" ".join([Path(address).stem, *own]), checked[address], words, flags)
+        for address, _, own, words, flags in asked
+    ]
+    runs = _Runs(ready, target, site)
+    code = repeat_in_turn([Unit(each.name) for each in runs.ready], repeats, runs.start)
+    return RunOutput(code, tuple(dict.fromkeys(runs.files)))
 
-    def start(place: int) -> tuple[int, Values]:
-        each = ready[place]
+
+class _Runs:
+    """Runs whose results are collected; `files` are those that they have written so far."""
+
+    def __init__(self, ready: Sequence[ReadyRun], target: Path, settings: Settings) -> None:
+        self.ready, self.files = ready, list[Path]()
+        self._watch, self._key = ResultWatch(target), settings.results_key
+
+    def start(self, place: int) -> tuple[int, Values]:
+        """Run one to its end, and return its exit code and what it measured. Raises SifmarkError without a result."""
+        each = self.ready[place]
         each.image.require_unchanged()
         argv = each.image.command(each.arguments, each.flags)
         done = run_command(argv, environment=each.image.variables, watch_errors=status, check=False)
-        written = watch.changed()
+        written = self._watch.changed()
         if not written:
             remedy = "the last lines above say why; the options of images: sifmark run NAME -- --help"
             raise SifmarkError(describe_failure(done, log=None), remedy, code="command-failed")
-        for file in written:
-            if site.results_key is not None:
-                sign_results(file, site.results_key)
-        files.extend(written)
-        return done.exit_code, watch.values(written, each.arguments, each.image.engine.name == APPTAINER)
-
-    code = repeat_in_turn(units, repeats, start)
-    return RunOutput(code, tuple(dict.fromkeys(files)))
+        if self._key is not None:
+            for file in written:
+                sign_results(file, self._key)
+        self.files += written
+        return done.exit_code, self._watch.values(written, each.arguments, each.image.engine.name == APPTAINER)
 
 
 def _located(image: "str | Path | BuiltHere", settings: Settings) -> tuple[str, Engine]:
@@ -145,7 +154,7 @@ def _located(image: "str | Path | BuiltHere", settings: Settings) -> tuple[str, 
     return image.path, open_engine(with_options(settings, engine=image.engine))
 
 
-def _checked(address: str, engine: Engine, settings: Settings, signed: bool) -> CheckedImage:
+def _checked_image(address: str, engine: Engine, settings: Settings, signed: bool) -> CheckedImage:
     with step(f"look at {Path(address).name}"):
         return check_image(address, engine, settings, signed)
 
