@@ -159,11 +159,18 @@ HOST = (
     ),
     _fault("rounds always go forwards", "turn", "number % 2", "False", REPEATING),
     _fault("one narrow interval ends repeats", "are_enough", "range(LOOKS)", "range(1)", REPEATING),
-    _fault("repeats end when one of several is known", "all_known", "return all(", "return any(", REPEATED),
+    _fault(
+        *("repeats end when one of several is known", "all_known"),
+        "all(unit.measured and all(map(repeats.are_enough, unit.measured.values())) for unit in units)",
+        *("any(all(map(repeats.are_enough, unit.measured.values())) for unit in units)", REPEATED),
+    ),
     _fault(
         *("results of others are repeats", "values", 'each["provenance"]["command"] == list(arguments)', "True"),
         REPEATED,
     ),
-    _fault("our own work is that of others", "LoadSample.end", "(self._busy or 0) - own", "(self._busy or 0)", LOAD),
+    _fault(
+        *("our own work is that of others", "LoadSample.end", "busy - (self._busy or 0) - own"),
+        *("busy - (self._busy or 0)", LOAD),
+    ),
     _fault("a host is idle in a pause", "wait_until_idle", "idle == IDLE_LOOKS", "idle", LOAD),
 )

@@ -12,12 +12,13 @@ from sifmark.results.catalogue import headlines, kind_of, metric_of
 from sifmark.results.comparison import intervals
 from sifmark.results.comparison.intervals import Mean
 from sifmark.results.marks import FEWEST_REPEATS
-from sifmark.results.numbers import format_quantity
+from sifmark.results.numbers import format_number, format_quantity
 
 AUTO = "auto"
 WITHIN = 0.02  # half the interval, relative to the mean
 MOST = 30  # repeats of --repeat auto
 LOOKS = 3  # in a row at which the interval is narrow enough; benchmarks/statistics/repeats.py has the coverage
+_WIDEST_RELATIVE = 0.1  # half of an interval that is told in percent
 _WENT_ON = (0, 3, 4, 5)  # exit codes after which an image goes on with its next run
 _INVALID, _STOPPED = 6, 124  # exit codes that count more than those of failed runs
 
@@ -136,10 +137,14 @@ def conclusions(units: Sequence[Unit]) -> Iterator[str]:
         for figure, values in unit.measured.items():
             mean = intervals.mean(values)
             what = f"{unit.name}: {figure.label} {format_quantity(mean.value or 0.0, figure.unit)}"
-            if (half := half_width(mean)) < math.inf:
+            half = half_width(mean)
+            if half == math.inf:
+                yield f"{what}, n={mean.count}, no interval: {mean.reason}"
+            elif half <= _WIDEST_RELATIVE:
                 yield f"{what} ± {100 * half:.2g} % (95 % interval), n={mean.count}"
             else:
-                yield f"{what}, n={mean.count}, no interval: {mean.reason}"
+                low, high = format_number(mean.low or 0.0), format_number(mean.high or 0.0)
+                yield f"{what} [{low}, {high}] (95 % interval), n={mean.count}"
 
 
 def repeats_of(repeat: int | str, within: float | str | None = None, most: int | None = None) -> Repeats:
