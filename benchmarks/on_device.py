@@ -200,7 +200,7 @@ def kernels(workload: str, task: str, device: str, *options: str) -> None:
 
 
 def matmul(precision: str, device: str, window: str, largest: str) -> None:
-    """Compare matrix products of normally distributed numbers with those of the micro-benchmark's whole numbers.
+    """Compare the micro-benchmark's products of normally distributed numbers with those of small whole numbers.
 
     Each size has rounds of a window of each kind, in turn, of which the first warms up.
     """
@@ -208,13 +208,12 @@ def matmul(precision: str, device: str, window: str, largest: str) -> None:
 
     from entrypoints.workloads.pytorch import kernels as operations
 
-    class Normal(operations.MatrixProducts):
-        """Products of normally distributed numbers."""
+    class Whole(operations.MatrixProducts):
+        """Products of the numbers by which results are verified."""
 
         def fill(self, number: int) -> None:
             """Write both factors."""
-            for matrix in self.matrices(number)[:2]:
-                matrix.normal_()
+            self.write_pattern(number)
 
     module = importlib.import_module(f"entrypoints.devices.pytorch.{device}")
     module.prepare(precision, host.usable_cores())
@@ -222,7 +221,7 @@ def matmul(precision: str, device: str, window: str, largest: str) -> None:
     sizes = [size for size in given["sizes"] if size <= int(largest)]
     points = [Point(MATMUL, size, point_loop.calls_of(given["calls"], 2 * size**3)) for size in sizes]
     dtype = getattr(torch, given["elements"][precision])
-    kinds = {"whole": operations.MatrixProducts, "normal": Normal}
+    kinds = {"whole": Whole, "normal": operations.MatrixProducts}
     sides = {name: kind(points, torch.device(device), dtype) for name, kind in kinds.items()}
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     meter = Power(device)

@@ -26,7 +26,7 @@ from sifmark.core.terminal import output, status
 SITES, REPEATS = 40, 3
 FIRST = datetime(2026, 1, 1, 2, tzinfo=UTC)
 LOOK_EVERY = 0.1  # seconds between two looks at the memory of all processes
-EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.2"
 
 
 @dataclass

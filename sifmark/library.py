@@ -84,7 +84,7 @@ def compare(
 
 @dataclass(frozen=True)
 class Result:
-    """One valid result. `document` is the whole document, as `schemas/result-1.1.md` describes it."""
+    """One valid result. `document` is the whole document, as `schemas/result-1.2.md` describes it."""
 
     file: str
     document: dict[str, Any]
@@ -231,7 +231,8 @@ class Results(Sequence[Result]):
     def report(self, folder: AnyPath = "report", **options: Any) -> Path:
         """Write a report, a page with tables and charts, into a folder and return the path of the page.
 
-        `options` are those of `sifmark.report.library.report`: study, against, by, baseline, title, anonymous.
+        `options` are those of `sifmark.report.library.report`: study, against, by, baseline, allow, title,
+        anonymous.
 
         Raises SifmarkError if a package of the extra `report` is missing.
         """

@@ -21,7 +21,7 @@ _NONE = (
 )
 # Experiments whose figures are told one by one, as the beginnings of their names, and what they are.
 _PARTS = {"normal_over_whole_": "products of random over those of whole numbers", "step_": "step", "passed": "passed"}
-_PEAKS = ("peak_flops", "peak_bandwidth", "throughput")
+_PEAKS = ("peak_flops", "memory_bandwidth", "peak_bandwidth", "throughput")
 _UNITS = {"FLOP/s": (1e12, "TFLOP/s")}
 
 Json = Mapping[str, Any]

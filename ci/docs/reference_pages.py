@@ -14,6 +14,7 @@ from sifmark.core.console import markdown_lines
 from sifmark.recipes.hardware import Hardware, all_hardware
 from sifmark.recipes.names import cards, workloads_of
 from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe, recipe_names
+from sifmark.results.catalogue import KINDS, headlines
 
 _table = partial(markdown_lines, trusted=True)
 
@@ -70,6 +71,8 @@ HOST_CODES = {
     7: "`compare`: a ratio is on the wrong side of `--fail-below` or `--fail-above`; `study.history --fail-on-change`: "
     "there is a change; `study.screen --fail`: a node is named, or none was compared",
     8: "`compare`: the results do not suffice to decide about `--fail-below` or `--fail-above`",
+    75: "others used the host for as long as `--wait-idle` allowed, and nothing was measured: the same command may do "
+    "later (`EX_TEMPFAIL`)",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output stopped reading",
 }
@@ -174,11 +177,11 @@ def exit_codes_page() -> str:
 
 def metrics_page() -> str:
     """Return the page of the metrics of a result, from the schema."""
-    schema = json.loads((paths.SCHEMAS / "result-1.1.json").read_text())
+    schema = json.loads((paths.SCHEMAS / "result-1.2.json").read_text())
     metrics = schema["properties"]["metrics"]
     rows = [[f"`{name}`", prose(field["description"])] for name, field in sorted(metrics["properties"].items())]
     lines = [
-        *_head("Metrics", "schemas/result-1.1.json"),
+        *_head("Metrics", "schemas/result-1.2.json"),
         prose(metrics["description"]),
         "",
         "`sifmark compare --metrics` takes these names, and also `phases.NAME`, `epochs.N` and `epochs.N.throughput`.",
@@ -186,7 +189,14 @@ def metrics_page() -> str:
         *_table([["metric", "meaning"]]),
         *_rows(rows),
         "",
-        "Next: [every field of a result](../../schemas/result-1.1.md)",
+        "## Headlines",
+        "",
+        "What tables, summaries and reports show first of each kind of run, in this order, of those that have a value.",
+        "",
+        *_table([["kind of run", "metrics"]]),
+        *_rows([kind, ", ".join(f"`{name}`" for name in headlines(kind))] for kind in KINDS),
+        "",
+        "Next: [every field of a result](../../schemas/result-1.2.md)",
     ]
     return _page(lines)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from sifmark.core import paths
 
-PAGES = ("result-1.1", "card-1.0")
+PAGES = ("result-1.2", "card-1.0")
 _NOTE = "Made from [{0}.json]({0}.json) by `ci/generate`; a change belongs there."
 _LIMITS = {"minimum": "≥ {}", "exclusiveMinimum": "> {}", "maximum": "≤ {}", "minItems": "at least {} of them"}
 _LIMITS |= {"maxItems": "at most {} of them"}

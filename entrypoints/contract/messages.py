@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Sequence, Union, cast, get_args
 from entrypoints.contract import points
 from entrypoints.contract.choices import PRECISIONS
 from entrypoints.contract.group import Connected
-from entrypoints.contract.points import Omitted, Point, Verified
+from entrypoints.contract.points import LastLevelCache, Omitted, Point, Verified
 from entrypoints.contract.session import (
     BACKEND_FACTS,
     COMPILATION_FACTS,
@@ -148,12 +148,13 @@ class Diagnosed(NamedTuple):
 class Scheduled(NamedTuple):
     """Seconds that threads of the child ran in the timed window, and that they waited for a processor.
 
-    `at` is when the window ended, on the monotonic clock (s).
+    `at` is when the window ended, on the monotonic clock (s); `openmp` names the OpenMP runtimes that were loaded.
     """
 
     at: float
     running: float
     waiting: float
+    openmp: list[str] = []  # noqa: RUF012 - a default of a named tuple, which nobody changes
 
 
 class Probed(NamedTuple):
@@ -221,6 +222,7 @@ Message = Union[
     Usage,
     Placed,
     Connected,
+    LastLevelCache,
     Point,
     Omitted,
     Verified,

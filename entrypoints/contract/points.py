@@ -26,6 +26,8 @@ CHECKS = ("results", "last_results")  # of a run: before the timed window, and a
 EXACT = 0.0
 # Products are sums of whole numbers below 2^24. In half precision the result is rounded, and so may be parts of a sum.
 TOLERANCES_OF_PRODUCTS = {"fp32": 1e-6, "tf32": 1e-6, "bf16": 0.03, "fp16": 0.005}
+BEYOND_CACHE = 4  # sizes of the last-level caches that a buffer in memory has at least, as in STREAM (stream/ref.html)
+COPIED_BUFFERS = 2
 
 
 class Point(NamedTuple):
@@ -54,6 +56,23 @@ class Omitted(NamedTuple):
 
     size: int
     reason: str
+
+
+class LastLevelCache(NamedTuple):
+    """The last caches before the memory of a device, all that it uses together."""
+
+    bytes: float
+    source: str
+
+    @property
+    def left_from(self) -> float:
+        """The bytes from which on a copy is one in memory."""
+        return BEYOND_CACHE * self.bytes
+
+    @property
+    def held(self) -> float:
+        """The bytes up to which the caches hold both buffers of a copy."""
+        return self.bytes / COPIED_BUFFERS
 
 
 class Verified(NamedTuple):

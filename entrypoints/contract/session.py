@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Protocol, Sequence, Union
 
 from entrypoints.contract.group import Place
-from entrypoints.contract.points import Point
+from entrypoints.contract.points import LastLevelCache, Point
 
 # What the vendors' management libraries report of a device; the result's schema has units and meanings.
 DEVICE_CONDITIONS = (
@@ -338,6 +338,9 @@ class Session(Protocol):
 
     def append_tokens(self, batch: Batch, tokens: Sequence[Any]) -> tuple[Batch, Any]:
         """Return texts with new tokens, each (N, 1), at their end, and these tokens on the host (N, K)."""
+
+    def last_level_cache(self) -> LastLevelCache | None:
+        """Return the caches before the device's memory; None if the framework and the host do not say."""
 
     def operation(self, points: Sequence[Point], place: Place) -> Operation:
         """Return the operation of a micro-benchmark, with buffers on the device that the points share."""

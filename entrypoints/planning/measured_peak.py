@@ -30,7 +30,9 @@ def read(options: Options, precision: str, device: str, ranks: int) -> MeasuredP
         remedy = f"name a result of {MATMUL}{binding_hint(options.measured_peak)}"
         raise UsageError(f"{where}: it cannot be read: {error}", remedy, "file-unreadable") from None
     except (LookupError, TypeError):
-        raise UsageError(f"{where}: it is no result of sifmark with schema 1.1", f"give a result of {MATMUL}") from None
+        raise UsageError(
+            f"{where}: it is no result of sifmark with schema 1.1 or later", f"give a result of {MATMUL}"
+        ) from None
 
 
 def _peak(result: Any, precision: str, where: str) -> MeasuredPeak:

@@ -21,7 +21,6 @@ PRECISIONS: Mapping[str, Sequence[str]] = {
 FOCUS = {"cpu": "lstm"}  # what experiments of the device itself run: small on a CPU, elsewhere enough to keep it busy
 ELSEWHERE = "resnet50"
 CLIENTS = 4
-LARGEST = {"cpu": "256M"}  # of micro-benchmarks
 OPERATIONS = ("matmul", "memory_copy", HOST_DEVICE)
 MEMORY = {"cpu": "2G"}  # within which the largest batch is looked for: a device has its own
 FAST = ("--skip-numerics", "--idle-seconds", "0")
@@ -110,9 +109,8 @@ def not_made(experiment: Experiment, why: str) -> Iterator[Finding]:
 
 
 def _of_operation(card: Card, device: str) -> Iterator[Experiment]:
-    within = ("--largest-size", LARGEST[device]) if device in LARGEST and card.name != "matmul" else ()
     if card.name != "matmul":
-        words = _on(device, card.name, *within)
+        words = _on(device, card.name)
         yield _experiment(card.name, "bandwidth", card.name, judges.bandwidth, words, seconds=180)
         return
     for precision in ("fp32", *PRECISIONS.get(device, ())):

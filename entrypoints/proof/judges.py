@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any, Callable, Mapping, Sequence, Tuple
 
+from entrypoints.contract.points import MEMORY_COPY
 from entrypoints.proof.finding import FAILED, HELD, NOT_PROVABLE, Finding
 
 Documents = Sequence[Mapping[str, Any]]
@@ -54,15 +55,20 @@ def arithmetic(documents: Documents) -> tuple[str, str]:
 
 
 def bandwidth(documents: Documents) -> tuple[str, str]:
-    """Say the largest rate of copies, whose contents the run has checked, and which part of the memory's that is."""
+    """Say the bandwidth of copies, whose contents the run has checked; of those in memory, with the vendor's."""
     document = documents[0]
-    rate, stated = _metric(document, "peak_bandwidth"), document["accelerator"].get("memory_bandwidth", {}).get("value")
+    if document["workload"]["name"] != MEMORY_COPY:
+        rate = _metric(document, "peak_bandwidth")
+        return (HELD, f"{rate:.4g} GB/s") if rate is not None else (FAILED, _reason(document, "peak_bandwidth"))
+    rate, size = _metric(document, "memory_bandwidth"), _metric(document, "memory_bandwidth_size")
     if rate is None:
-        return FAILED, _reason(document, "peak_bandwidth")
-    if stated is None or document["workload"]["name"] != "memory_copy":
-        return HELD, f"{rate:.4g} GB/s"
-    share = rate * 1e9 / stated  # of the fastest size, which a cache may hold: it may be above 1
-    return HELD, f"{rate:.4g} GB/s, {share:.0%} of what the vendor states of the memory"
+        return NOT_PROVABLE, _reason(document, "memory_bandwidth")
+    stated, text = document["accelerator"]["memory_bandwidth"]["value"], f"{rate:.4g} GB/s by copies of {size:.4g} MiB"
+    if stated is None:
+        return HELD, text
+    share = rate * 1e9 / stated
+    state = HELD if share <= MOST_OF_PEAK else FAILED
+    return state, f"{text}, {share:.0%} of what the vendor states of the memory"
 
 
 def time(documents: Documents) -> tuple[str, str]:

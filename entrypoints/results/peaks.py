@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.results.roofline import Roof
 from entrypoints.system.facts import MIB
@@ -63,6 +64,12 @@ def memory(device: DeviceFacts) -> Memory:
     if "bandwidth" not in cited:
         return Memory(None, 0.0, None, f"no cited memory bandwidth for {_named(device)}")
     return Memory(cited["bandwidth"], cited["cache_mib"] * MIB, cited["source"], None)
+
+
+def last_level_cache(device: DeviceFacts) -> LastLevelCache | None:
+    """Return the cited caches of one such device, or None if nobody cites them."""
+    cited = memory(device)
+    return LastLevelCache(cited.cache, cited.source) if cited.source and cited.cache else None
 
 
 def roof(device: DeviceFacts, precision: str | None) -> Roof | None:

@@ -10,13 +10,15 @@ from entrypoints.contract.points import (
     GIGA,
     INCOMPARABLE,
     MATMUL,
+    MEMORY_COPY,
     Point,
     bus_factor,
     tolerance,
 )
-from entrypoints.results.json_values import Json
+from entrypoints.results.json_values import Json, number
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.quantiles import quantile
+from entrypoints.system.facts import MIB
 
 RATES = ("algorithm_bandwidth_gb_per_second", "bus_bandwidth_gb_per_second", "flop_per_second")
 
@@ -70,12 +72,21 @@ def points(measurement: Measurement, operation: str | None) -> Json | None:
         "operation": operation,
         "element_bytes": ELEMENT_BYTES[precision],
         "tolerance": tolerance(operation, precision),
+        "last_level_cache": _cache(measurement, operation),
         "measured": [
             {**_row(timed), **_verdict(measurement, number, tolerance(operation, precision))}
             for number, timed in enumerate(timed_points(measurement))
         ],
         "omitted": [omitted._asdict() for omitted in measurement.omitted],
     }
+
+
+def _cache(measurement: Measurement, operation: str) -> Json | None:
+    if operation != MEMORY_COPY:
+        return None
+    if measurement.cache is None:
+        return number(None, "MiB", "neither the table of peaks nor the driver or the kernel says it")
+    return {**number(measurement.cache.bytes / MIB, "MiB"), "source": measurement.cache.source}
 
 
 def _row(timed: TimedPoint) -> Json:

@@ -7,8 +7,10 @@ from typing import Any, Iterator, Mapping
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card
+from entrypoints.results.roofline import flops_of_unit
 from entrypoints.rules.facts import Facts, is_number
 from entrypoints.rules.rule import differ, rule
+from entrypoints.system.session import BOOT_FORM, JOB_FORM
 
 LONGEST = 8192  # characters of a text: a path has at most 4096, a message 1000 and what surrounds it
 LARGEST = 1e39  # of any number: a loss in single precision that has not overflowed is smaller
@@ -51,9 +53,11 @@ def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
         yield differ("workload.title", workload["title"], card.title, f"the identity of {card.name}")
     if facts.task not in card.tasks:
         yield differ("workload.task", facts.task, ", ".join(card.tasks), f"the identity of {card.name}")
-    elif workload["flops"]["per_unit"] != card.flops_per_unit(facts.task):
-        given, per_unit = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
-        yield differ("workload.flops.per_unit", given, per_unit, f"the identity of {card.name}")
+        return
+    for name, count in flops_of_unit(card, facts.task)._asdict().items():
+        given = workload["flops"].get(name, count)  # schema 1.1 has only one of them
+        if given != count:
+            yield differ(f"workload.flops.{name}", given, count, f"the identity of {card.name}")
 
 
 @rule(
@@ -75,7 +79,8 @@ def known_name_is_that_of_its_card(facts: Facts) -> Iterator[str]:
         yield differ("workload.unit", workload["unit"], card.problem["unit"], f"the name {card.name}")
     numbers = {"parameters": (workload["parameters"], card.problem["parameters"])}
     if facts.task in card.tasks:
-        numbers["flops.per_unit"] = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
+        counts = flops_of_unit(card, facts.task)._asdict().items()
+        numbers |= {f"flops.{name}": (workload["flops"].get(name, count), count) for name, count in counts}
     for name, (value, expected) in numbers.items():
         if not expected / CORRECTED <= value <= expected * CORRECTED:
             yield differ(f"workload.{name}", value, expected, f"the name {card.name}")
@@ -176,6 +181,19 @@ def _leaves(value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...]
                 yield from _leaves(item, (*path, str(number)))
     else:
         yield path, value
+
+
+@rule(
+    "`session.boot` is a UUID; `session.job` has 1 to 255 characters, none of them blank",
+    "Repeats are counted by session: any text would make as many of them as wanted.",
+)
+def session_has_identifiers(facts: Facts) -> Iterator[str]:
+    """Check the form of both identifiers; results before schema 1.2 have none."""
+    session = facts.document.get("session", {})
+    for name, form in (("boot", BOOT_FORM), ("job", JOB_FORM)):
+        value = session.get(name, {}).get("value")
+        if value is not None and not form.fullmatch(value):
+            yield f"session.{name}: {value[:80]!r} is no identifier of a {name}"
 
 
 def card_of(facts: Facts) -> Card | None:

@@ -21,7 +21,7 @@ from entrypoints.system import image
 from entrypoints.system.console import status
 from entrypoints.system.image import binding_hint
 
-SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.1.json"
+SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / "result-1.2.json"
 STDOUT = 1
 ON_STDOUT = "-"  # the value of --output
 KEPT = "results/"

@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from entrypoints.contract.messages import Message, Phase, Step
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.json_values import finite
 from entrypoints.results.result import timestamp
@@ -27,6 +28,7 @@ class Pace:
 
     def __init__(self, configuration: Configuration, unit: str) -> None:
         self.configuration, self.unit = configuration, unit
+        self.of_sizes = configuration.task == MICROBENCHMARK
         self.started = datetime.now(timezone.utc)
         self.phase = ""
         self.steps = 0
@@ -56,14 +58,14 @@ class Pace:
 
     @property
     def throughput(self) -> float | None:
-        """Units per second of the timed window so far."""
-        return self.units / self.seconds if self.seconds else None
+        """Units per second of the timed window so far; None of a micro-benchmark, whose sweep is of all sizes."""
+        return self.units / self.seconds if self.seconds and not self.of_sizes else None
 
     def rate(self) -> float | None:
         """Return units per second of the steps since the last call; None if there were none."""
         units, seconds = self._recent_units, self._recent_seconds
         self._recent_units, self._recent_seconds = 0, 0.0
-        return units / seconds if seconds else None
+        return units / seconds if seconds and not self.of_sizes else None
 
     def left(self) -> float | None:
         """Return the seconds until the end, at the pace of the timed steps so far."""

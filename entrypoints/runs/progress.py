@@ -71,14 +71,16 @@ class Progress:
         self._put(f"{self._rewind()}sifmark: {text}\n")
 
     def line(self) -> str:
-        """Return phase and step; with timed steps also throughput, time left, and whether the run waits for data."""
+        """Return phase and step; with timed steps also throughput and time left, and whether the run waits for data."""
         pace, total = self.pace, self.configuration.steps
         number = "" if pace.phase == "compile" else f"step {pace.steps}{f'/{total}' if total else ''}"
         parts = [f"{pace.title} {self._bar()}{number}".rstrip()]
         throughput, left = pace.throughput, pace.left()
-        if throughput is not None and left is not None:
+        if throughput is not None:
             curve = bars(self.rates, self.stream) if self.terminal else ""
-            parts += [f"{significant(throughput)} {pace.unit}/s{curve and f' {curve}'}", f"{duration_text(left)} left"]
+            parts.append(f"{significant(throughput)} {pace.unit}/s{curve and f' {curve}'}")
+        if left is not None:
+            parts.append(f"{duration_text(left)} left")
             if pace.wait > INPUT_BOUND * pace.seconds:
                 parts.append(f"input-bound: {pace.wait / pace.seconds:.0%} of the time waits for data")
         return ", ".join(parts)

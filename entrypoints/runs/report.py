@@ -7,13 +7,16 @@ import shlex
 from datetime import datetime
 from typing import Any, Iterator, Mapping
 
+from entrypoints.contract.points import MEMORY_COPY, MICROBENCHMARK
 from entrypoints.metering.meter import OTHER, POWER
+from entrypoints.system import openmp
 
 Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
-FOR_P99 = 100  # timed steps, so that at least one is slower
+NO_FIGURE = "-"
+WIDE = 10.0  # percent: up to here an interval is `± 1.2 %`, above it stands in brackets
 _LABEL = 13  # columns
 _LONGEST = 1e15  # number that is written out; those near the largest float cannot be rounded
 
@@ -34,11 +37,14 @@ def warnings_of(document: Document) -> Iterator[str]:
         yield f"{what}. Do not publish this number"
     if preloaded := document["environment"]["preloaded"]:
         yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
-    delay = document["conditions_after"]["run_delay"]["value"] or 0.0
+    after, threads = document["conditions_after"], document["configuration"]["threads"]
+    delay = after["run_delay"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"
     elif delay > BUSY:
-        yield f"the host was busy: threads waited {significant(delay)} % of their time. Do not publish this number"
+        waited = f"threads waited {significant(delay)} % of their time"
+        spun = f". {openmp.ADVICE}" if openmp.spins(after["openmp_wait"]["value"], threads) else ""
+        yield f"the host was busy: {waited}{spun}. Do not publish this number"
     stolen = stolen_percent(document)
     if stolen > BUSY:
         yield f"the hypervisor took {significant(stolen)} % of the processors' time. Do not publish this number"
@@ -88,12 +94,12 @@ def stolen_percent(document: Document) -> float:
     return 100 * stolen / (processors * seconds) if seconds > 0 else 0.0
 
 
-def significant(value: float, half: float | None = None) -> str:
-    """Return a number with as many digits as `half`, half of its interval, warrants, at least three; else with four."""
+def significant(value: float, digits: int = 4) -> str:
+    """Return a number with separators of thousands."""
     if value == 0 or not abs(value) < _LONGEST:
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     own = math.floor(math.log10(abs(value)))
-    places = 3 - own if not half else max(1 - math.floor(math.log10(half)), 2 - own)
+    places = digits - 1 - own
     return f"{round(value, places):,.{max(0, places)}f}" if own > -5 else f"{value:.3e}"
 
 
@@ -106,18 +112,29 @@ def duration_text(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
+def main_text(document: Document) -> str:
+    """Return the first figure of a run with its unit, a dash without one: of a micro-benchmark its peak."""
+    if document["workload"]["task"] != MICROBENCHMARK:
+        return throughput_text(document)
+    return next((text for _, text in _peaks(_values(document))), NO_FIGURE)
+
+
 def throughput_text(document: Document) -> str:
     """Return the throughput with its unit, and its interval if there is one; a dash without throughput."""
     metric = document["metrics"]["throughput"]
     if metric["value"] is None:
-        return "-"
+        return NO_FIGURE
     interval = document["steadiness"]["throughput_interval"]
     low, high = interval["low"], interval["high"]
     if low is None or high is None:
         return f"{significant(metric['value'])} {metric['unit']}"
-    half = (high - low) / 2
-    value, below, above = (significant(number, half) for number in (metric["value"], low, high))
-    return f"{value} {metric['unit']}   (95 % over steps: {below} to {above})"
+    value = metric["value"]
+    percent = 100 * max(high - value, value - low) / value if value > 0 else math.inf
+    if percent <= WIDE:
+        interval = f"± {max(percent, 0.01):.{1 if percent >= 0.095 else 2}f} %"
+    else:
+        interval = f"[{significant(low, digits=3)}, {significant(high, digits=3)}]"
+    return f"{significant(value)} {metric['unit']} {interval}   (95 % over steps)"
 
 
 def _title(document: Document) -> str:
@@ -130,23 +147,18 @@ def _title(document: Document) -> str:
 
 
 def _measured(document: Document) -> Iterator[tuple[str, str]]:
-    metrics, numerics = document["metrics"], document["numerics"]
-    values = {name: metric["value"] for name, metric in metrics.items() if metric["value"] is not None}
-    if "throughput" in values:
-        yield "throughput", throughput_text(document)
-    yield from _peaks(values)
+    metrics, numerics, values = document["metrics"], document["numerics"], _values(document)
+    if document["workload"]["task"] == MICROBENCHMARK:
+        yield from _of_sizes(document, values)
+    elif "throughput" in values:
+        facts = [("throughput", throughput_text(document))], list(_tokens(values))
+        for part in reversed(facts) if "decode_throughput" in values else facts:
+            yield from part
     yield from _times(document, values)
-    if "token_throughput" in values:
-        yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
-    if "decode_throughput" in values:
-        yield "generation", f"{significant(values['decode_throughput'])} new tokens/s"
-    for label, name in (("first token", "time_to_first_token"), ("next tokens", "time_between_tokens")):
-        if f"{name}_p50" in values:
-            yield label, f"{_seconds(values[f'{name}_p50'])} median"
     if "time_to_target" in values:
         yield "to target", duration_text(values["time_to_target"])
     sizes = {"host": values.get("peak_process_memory"), "device": values.get("peak_allocated_memory")}
-    if memory := [f"{significant(size)} MiB {where}" for where, size in sizes.items() if size is not None]:
+    if memory := [f"{_memory(size)} {where}" for where, size in sizes.items() if size is not None]:
         yield "memory", ", ".join(memory)
     if "energy_per_unit" in values:
         energy = metrics["energy_per_unit"]
@@ -155,24 +167,52 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     yield "correctness", numerics["state"].replace("_", " ") + reason
 
 
-def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
-    """Yield what a micro-benchmark is run for."""
-    if "peak_bandwidth" in values:
-        yield "bus", f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
-    if "peak_flops" in values:
-        yield "operations", f"{significant(values['peak_flops'] / 1e9)} GFLOP/s, at the best size"
+def _tokens(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield what a run of a language model is measured for."""
+    if "token_throughput" in values:
+        yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
+    for label, name in (("first token", "time_to_first_token"), ("next tokens", "time_between_tokens")):
+        if f"{name}_p50" in values:
+            yield label, f"{_seconds(values[f'{name}_p50'])} median"
+    if "decode_throughput" in values:
+        yield "generation", f"{significant(values['decode_throughput'])} new tokens/s"
+
+
+def _values(document: Document) -> Mapping[str, float]:
+    return {name: metric["value"] for name, metric in document["metrics"].items() if metric["value"] is not None}
+
+
+def _of_sizes(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield what a micro-benchmark is run for, or why it is not known."""
+    yield from _peaks(values)
+    if "memory_bandwidth" not in values and document["workload"]["name"] == MEMORY_COPY:
+        yield "bandwidth", f"not known: {document['metrics']['memory_bandwidth']['reason']}"
     if "small_message_latency" in values:
         yield "latency", f"{_seconds(values['small_message_latency'])} a call, at the smallest size"
 
 
+def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield the peaks over sizes, in the order of the headlines of result-1.2.json."""
+    if "peak_flops" in values:
+        yield "operations", f"{_flops(values['peak_flops'])}, at the best size"
+    for kind, label in (("memory", "bandwidth"), ("cached", "in caches")):
+        if f"{kind}_bandwidth" in values:
+            size = significant(values[f"{kind}_bandwidth_size"])
+            yield label, f"{significant(values[f'{kind}_bandwidth'])} GB/s, by copies of {size} MiB"
+    if "peak_bandwidth" in values:
+        yield "bus", f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
+
+
+def _flops(rate: float) -> str:
+    factor, unit = (1e12, "TFLOP/s") if rate >= 1e12 else (1e9, "GFLOP/s")
+    return f"{significant(rate / factor)} {unit}"
+
+
 def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """Yield medians, with the 99th percentile if there are steps enough for it, else the slowest step."""
-    steps = document["steps"]
     if "step_time_p50" in values:
-        enough = steps["count"] - steps["untimed"] >= FOR_P99
-        slowest = (
-            f"{_seconds(values['step_time_p99'])} p99" if enough else f"{_seconds(steps['quantiles']['p100'])} slowest"
-        )
+        p99, longest = values.get("step_time_p99"), document["steps"]["quantiles"]["p100"]
+        slowest = f"{_seconds(longest)} slowest" if p99 is None else f"{_seconds(p99)} p99"
         yield "step time", f"{_seconds(values['step_time_p50'])} median, {slowest}"
     if "latency_p50" in values:
         p99 = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""
@@ -189,6 +229,10 @@ def _instant(text: str) -> datetime:
     # Without Z, which Python reads from 3.11 on. strptime imports a module late, when a signal may have ended the
     # process that mounts the image: Slurm sends signals to all processes of a step.
     return datetime.fromisoformat(text[:-1])
+
+
+def _memory(mib: float) -> str:
+    return f"{significant(mib / 1024)} GiB" if mib >= 1024 else f"{significant(mib)} MiB"
 
 
 def _seconds(value: float) -> str:

@@ -31,9 +31,9 @@ from entrypoints.runs.hub import Hello, Hub, follow
 from entrypoints.runs.launch import Launch
 from entrypoints.runs.numerics_check import check_before_runs, not_made
 from entrypoints.runs.output import ON_STDOUT, ResultSchema, Writer, line_text, open_writer
-from entrypoints.runs.report import duration_text, report, significant
+from entrypoints.runs.report import duration_text, main_text, report
 from entrypoints.runs.supervise import Orders
-from entrypoints.system import environment, host
+from entrypoints.system import environment, host, session
 from entrypoints.system.console import aligned, status
 from entrypoints.system.image import file_of
 
@@ -194,6 +194,7 @@ class Series:
             configuration=executed.configuration,
             image=image,
             host=self.facts,
+            session=session.facts(os.environ),
             conditions=executed.conditions,
             conditions_after=executed.conditions_after,
             environment=environment.described(os.environ),
@@ -236,16 +237,11 @@ class Series:
 
 def summarise(done: Sequence[FinishedRun]) -> None:
     """Write a table with a row for each run, for people."""
-    rows = [("workload", "task", "batch", "state", "throughput")]
+    rows = [("workload", "task", "batch", "state", "result")]
     for document, _ in done:
-        workload, configuration, metric = (
-            document["workload"],
-            document["configuration"],
-            document["metrics"]["throughput"],
-        )
-        rate = "-" if metric["value"] is None else f"{significant(metric['value'])} {metric['unit']}"
-        state = document["status"]["state"].replace("_", " ")
-        rows.append((workload["name"], workload["task"], str(configuration["batch_size"]), state, rate))
+        workload, batch = document["workload"], str(document["configuration"]["batch_size"])
+        state, figure = document["status"]["state"].replace("_", " "), main_text(document).partition("   ")[0]
+        rows.append((workload["name"], workload["task"], batch, state, figure))
     for line in aligned(rows):
         status(line)
 

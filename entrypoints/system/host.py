@@ -19,6 +19,8 @@ SYS_CPU = Path("/sys/devices/system/cpu")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 BOOST = {"intel_pstate/no_turbo": "0", "cpufreq/boost": "1"}  # files of the drivers, and their content when boost is on
 
+UNITS_OF_CACHES = {"K": 2**10, "M": 2**20}
+
 
 def facts() -> dict[str, Fact]:
     """Return what the host is."""
@@ -131,6 +133,22 @@ def topology(processors: set[int]) -> set[tuple[int, int]]:
         return int((SYS_CPU / f"cpu{processor}" / "topology" / name).read_text())
 
     return {(read(p, "physical_package_id"), read(p, "core_id")) for p in processors}
+
+
+def last_level_cache() -> int:
+    """Return the bytes of all last-level caches of the processors that this process may use.
+
+    Raises OSError or ValueError where the kernel does not say, as in some virtual machines.
+    """
+    return sum(dict(map(_last_cache, os.sched_getaffinity(0))).values())
+
+
+def _last_cache(processor: int) -> tuple[str, int]:
+    """Return what tells a processor's last cache from others, and its bytes."""
+    folders = (SYS_CPU / f"cpu{processor}" / "cache").glob("index*")
+    level, last = max((int((folder / "level").read_text()), folder) for folder in folders)
+    size = (last / "size").read_text().strip()
+    return f"{level} {(last / 'shared_cpu_list').read_text()}", int(size[:-1]) * UNITS_OF_CACHES[size[-1]]
 
 
 def usable_threads() -> int:

@@ -21,12 +21,13 @@ from entrypoints.contract.cards import Card, generates, tabular
 from entrypoints.contract.choices import ZERO, MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped
-from entrypoints.contract.points import HOST_DEVICE, MICROBENCHMARK, operation_of
+from entrypoints.contract.points import HOST_DEVICE, MEMORY_COPY, MICROBENCHMARK, LastLevelCache, operation_of
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
 from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
+from entrypoints.results import peaks
 from entrypoints.system import caches, gpu_software, host, image, logs, memory, placement
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate, point_loop
@@ -317,13 +318,21 @@ def open_points(
         free /= place.local_world
     if group:
         free = group.smallest(free)
-    measured, omitted = point_loop.plan(card, configuration, place.world, free)
+    cache = last_level_cache(session) if operation_of(card.problem) == MEMORY_COPY else None
+    if cache:
+        send(cache)
+    measured, omitted = point_loop.plan(card, configuration, place.world, free, cache)
     for point in measured:
         send(point)
     for left_out in omitted:
         send(left_out)
     operation = session.operation(measured, place)
     return PointLoop(session, operation, measured, configuration.precision, send)
+
+
+def last_level_cache(session: Session) -> LastLevelCache | None:
+    """Return the caches before the device's memory: those that its vendor states, or what else says it."""
+    return peaks.last_level_cache(session.facts) or session.last_level_cache()
 
 
 def report_device_state(session: Session, send: Sender) -> None:

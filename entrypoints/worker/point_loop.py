@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.contract import points
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Message, Step
-from entrypoints.contract.points import MATMUL, Omitted, Point, Verified
+from entrypoints.contract.points import MATMUL, MEMORY_COPY, LastLevelCache, Omitted, Point, Verified
 from entrypoints.contract.session import Operation, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
@@ -16,8 +16,11 @@ from entrypoints.worker.phases import PhasedRun
 from entrypoints.worker.run_checks import Faults
 
 SHARE = 0.1  # of the free memory, for buffers: the rest is for the backend's own and for comparing results
+SHARE_BEYOND_CACHE = 0.5  # up to the smallest copy that leaves the caches: without it, no bandwidth of memory
 BUFFERS = {MATMUL: 3}  # of a point, each of its size
 BUFFERS_ELSEWHERE = 2
+USUAL = {"cpu": 2**28}  # bytes of the largest copy, unless caches or --largest-size ask for a larger one
+USUAL_ELSEWHERE = 2**30
 FIRST, LAST = points.CHECKS
 
 
@@ -102,16 +105,23 @@ def _fault(deviation: float, most: float) -> str:
 
 
 def plan(
-    card: Card, configuration: Configuration, world: int, free_mib: float
+    card: Card, configuration: Configuration, world: int, free_mib: float, cache: LastLevelCache | None = None
 ) -> tuple[Sequence[Point], Sequence[Omitted]]:
     """Return the points to measure and the sizes that are left out, with `free_mib` for the buffers of this rank.
+
+    `cache` is that of the device, if the operation copies within its memory.
 
     Raises RunError (`out_of_memory`) if nothing fits.
     """
     measured: list[Point] = []
     omitted: list[Omitted] = []
-    for size in card.problem["input"]["sizes"]:
-        reason = _omission(card, configuration, world, size, free_mib)
+    sizes = card.problem["input"]["sizes"]
+    in_memory = next((size for size in sizes if cache and size >= cache.left_from), None)  # the smallest such copy
+    for size in sizes:
+        share = SHARE_BEYOND_CACHE if in_memory and size <= in_memory else SHARE
+        reason = _omission(card, configuration, world, size, share * free_mib) or _excess(
+            card, configuration, size, in_memory
+        )
         if reason:
             omitted.append(Omitted(size, reason))
         else:
@@ -121,8 +131,8 @@ def plan(
     return measured, omitted
 
 
-def _omission(card: Card, configuration: Configuration, world: int, size: int, free_mib: float) -> str | None:
-    """Return why a size is not measured; None if it is."""
+def _omission(card: Card, configuration: Configuration, world: int, size: int, most_mib: float) -> str | None:
+    """Return why a size cannot be measured; None if it can."""
     operation, largest = card.problem["model"]["operation"], configuration.largest_size
     if largest is not None and size > largest:
         return f"larger than {largest} (--largest-size)"
@@ -130,9 +140,17 @@ def _omission(card: Card, configuration: Configuration, world: int, size: int, f
         return f"fewer elements than the {world} ranks"
     numbers = size * size * points.ELEMENT_BYTES[configuration.precision] if operation == MATMUL else size
     need = BUFFERS.get(operation, BUFFERS_ELSEWHERE) * numbers / MIB
-    if need > SHARE * free_mib:
-        return f"its buffers of {need:.0f} MiB are more than a tenth of the {free_mib:.0f} MiB of memory that are free"
+    if need > most_mib:
+        return f"its buffers of {need:.0f} MiB are more than the {most_mib:.0f} MiB of free memory that they may take"
     return None
+
+
+def _excess(card: Card, configuration: Configuration, size: int, in_memory: int | None) -> str | None:
+    """Return why a size need not be measured; None if it is."""
+    if configuration.largest_size is not None or card.problem["model"]["operation"] != MEMORY_COPY:
+        return None
+    enough = max(USUAL.get(configuration.device, USUAL_ELSEWHERE), in_memory or 0)
+    return f"larger than {enough}, which is enough here: --largest-size measures more" if size > enough else None
 
 
 def _whole(card: Card, configuration: Configuration, world: int, size: int) -> int:

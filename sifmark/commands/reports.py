@@ -36,6 +36,12 @@ anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too
 )
 @cli.by_option
 @cli.option("--baseline", "The system that others are divided by. [default: the first]", "SYSTEM")
+@cli.option(
+    "--allow",
+    "Compare results that differ in this field, although they should not. Repeatable.",
+    "FIELD",
+    multiple=True,
+)
 @cli.option("--title", "Title of the report. [default: the study's]", "TEXT")
 @anonymous_flag
 @anonymous_sites_flag
@@ -51,6 +57,7 @@ def report(
     against: str = "",
     by: str = "",
     baseline: str = "",
+    allow: Sequence[str] = (),
     title: str = "",
     anonymous: bool = False,
     anonymous_sites: bool = False,
@@ -73,6 +80,7 @@ def report(
         against=against,
         by=by,
         baseline=baseline,
+        allow=allow,
         title=title,
         anonymous=anonymous,
         anonymous_sites=anonymous_sites,

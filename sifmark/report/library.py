@@ -36,6 +36,7 @@ class _Options:
     anonymous_sites: bool = False  # sites too
     trusted_keys: Sequence[str] | None = None  # if signatures are required
     only: frozenset[str] = frozenset()  # IDs of results; empty for all at the paths
+    allowed: frozenset[str] = frozenset()  # dotted paths of fields that may differ although they should not
 
     @property
     def kind(self) -> str:
@@ -76,12 +77,14 @@ def report(
     anonymous_sites: bool = False,
     trusted_keys: Sequence[str] | None = None,
     only: Iterable[str] = (),
+    allow: Iterable[str] = (),
     settings: Settings | None = None,
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
     Without paths it is of the results of `study` in the folder `results`. `against` is a kept baseline, published
-    figures or the path of other results. With `trusted_keys` only results that one of them has signed count.
+    figures or the path of other results. Fields in `allow` may differ although they should not, as for `compare`. With
+    `trusted_keys` only results that one of them has signed count.
 
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
@@ -99,6 +102,7 @@ def report(
         anonymous_sites=anonymous_sites,
         trusted_keys=trusted_keys,
         only=frozenset(only),
+        allowed=frozenset(map(path_of, allow)),
     )
     target = Path(folder)
     folder_of_report(target)
@@ -111,8 +115,7 @@ def report(
             names.append(name)
             progress.detail(name)
     if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):
-        why = f"sifmark compare RESULTS --against {against} says why"
-        warn(printable(f"no result is the counterpart of a figure of {options.name}: {why}"))
+        warn(printable(f"no result is the counterpart of a figure of {options.name}: the report says why"))
     return WrittenReport(made, target, tuple(names))
 
 
@@ -125,7 +128,9 @@ def _results(options: _Options, settings: Settings) -> ReportResults:
     if options.anonymous:
         mentioned = load_all((*paths, *([reference] if reference else [])))
         anonymiser = anonymiser_of(mentioned, options.anonymous_sites)
-    results = load_report_results(paths, options.by, options.baseline, options.trusted_keys, anonymiser, options.only)
+    results = load_report_results(
+        paths, options.by, options.baseline, options.trusted_keys, anonymiser, options.only, options.allowed
+    )
     if reference:
         observations = references_at(reference, results.by, options.trusted_keys, anonymiser)
         return replace(results, references=observations, reference_name="reference" if anonymiser else reference)
@@ -133,7 +138,9 @@ def _results(options: _Options, settings: Settings) -> ReportResults:
         kept = read_baseline(settings.baselines, options.name).observations((results.by,))
         return replace(results, references=tuple(kept), reference_name=options.name)
     if options.kind == PUBLISHED:
-        return with_published(results, compare_with_published(options.name, paths, (), (), options.trusted_keys))
+        return with_published(
+            results, compare_with_published(options.name, paths, options.allowed, (), options.trusted_keys)
+        )
     return results
 
 

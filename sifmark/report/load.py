@@ -18,10 +18,12 @@ def load_report_results(
     trusted_keys: Sequence[str] | None = None,
     anonymiser: Anonymiser | None = None,
     only: Collection[str] = (),
+    allowed: Collection[str] = (),
 ) -> ReportResults:
     """Return the results at some paths, in an order that does not depend on that of the paths.
 
-    With `only`, the IDs of some, those alone.
+    With `only`, the IDs of some, those alone. `allowed` are fields, by dotted path, that may differ although they
+    make results incompatible.
 
     `by` is the field that names systems: `site` where every result has one. With an `anonymiser`, which was made of
     the same results, labels stand for names, also for that of `baseline`.
@@ -37,7 +39,10 @@ def load_report_results(
     if anonymiser and by and baseline:
         baseline = anonymiser.value(by, baseline)
     query = Query(
-        every_metric=True, more_fields=(by,) if by else (), baseline=(by, baseline) if by and baseline else None
+        every_metric=True,
+        more_fields=(by,) if by else (),
+        allowed=frozenset(allowed),
+        baseline=(by, baseline) if by and baseline else None,
     )
     replaced, clean = (anonymiser.result, anonymiser.text) if anonymiser else (None, str)
     collection = load_observations(sorted(set(paths)), query, "", trusted_keys, keep, replaced)
@@ -57,6 +62,7 @@ def load_report_results(
         by=by,
         baseline=baseline or _first_system(collection.observations, by),
         signed=trusted_keys is not None,
+        allowed=frozenset(allowed),
     )
 
 

@@ -10,8 +10,10 @@ from sifmark import __version__
 from sifmark.core.console import counted, printable
 from sifmark.report.charts.render import is_wide, page_svg
 from sifmark.report.charts.theme import SYSTEMS, page_style
-from sifmark.report.content.tables import MOST_COLUMNS, mean_text, ratio_words
+from sifmark.report.charts.words import mean_text
+from sifmark.report.content.tables import MOST_COLUMNS, judged, ratio_words
 from sifmark.report.report import Report
+from sifmark.results.numbers import split_interval
 
 LONGEST_TEXT = 160  # characters of untrusted text; of a longer one the middle is left out
 LONGEST_NAME = 48
@@ -30,7 +32,12 @@ def template_environment(folder: Path) -> Any:
         trim_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.filters |= {"clip": clip, "name": lambda text: clip(text, LONGEST_NAME), "plural": counted}
+    environment.filters |= {
+        "clip": clip,
+        "name": lambda text: clip(text, LONGEST_NAME),
+        "plural": counted,
+        "split": split_interval,
+    }
     environment.globals["version"] = __version__
     return environment
 
@@ -49,6 +56,7 @@ def render_page(report: Report, files: tuple[str, ...] = ()) -> str:
     environment.globals |= {
         "drawing": page_svg,
         "is_wide": is_wide,
+        "judged": judged,
         "mean_text": mean_text,
         "ratio_words": ratio_words,
         "MOST_COLUMNS": MOST_COLUMNS,

@@ -8,7 +8,7 @@ from sifmark.report.results import OverPublished, PublishedMark, ReportResults, 
 from sifmark.studies.published.comparison import PublishedComparison, PublishedRow
 from sifmark.studies.published.figures import Bound, Figure, PublishedStudy, PublishedTable
 from sifmark.studies.published.measured import FIELD_OF
-from sifmark.studies.published.reports import comparison_text, measured_text, published_text
+from sifmark.studies.published.reports import comparison_text, measured_text, missing_lines, published_text
 from sifmark.studies.study import Scalar
 
 BATCH, OTHER_BATCHES = "batch_size", frozenset(("batch_size_per_replica", "micro_batch_size"))
@@ -20,7 +20,8 @@ _BETWEEN_AUTHORS = re.compile(r", (?:and )?| and ")
 def with_published(results: ReportResults, comparison: PublishedComparison) -> ReportResults:
     """Return results with the published figures that they were compared with."""
     ratios = tuple(_ratios(comparison, results))
-    return replace(results, published=published_marks(comparison), over_published=ratios)
+    unmatched = tuple(missing_lines(comparison))
+    return replace(results, published=published_marks(comparison), over_published=ratios, unmatched=unmatched)
 
 
 def published_marks(comparison: PublishedComparison) -> tuple[PublishedMark, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from sifmark.results.catalogue import Direction, direction_of, headlines
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
@@ -171,6 +172,17 @@ class Section:
         """Return the points of a metric, also those without a value, whose mean has the reason."""
         return list(self.results.points(metric).get(self.key, ()))
 
+    @cached_property
+    def headlines(self) -> tuple[str, ...]:
+        """The metrics to name first of its kinds of run, of which any result has a value."""
+        names = headlines(*(each.observation.kind for each in self.members))
+        return tuple(name for name in names if self.points(name))
+
+    @cached_property
+    def rate(self) -> str:
+        """The metric by which its systems are ranked: of its headlines the first of which more is better."""
+        return next((name for name in self.headlines if direction_of(name) is Direction.HIGHER), THROUGHPUT)
+
     @property
     def failures(self) -> list[Failure]:
         """The results of this section that are no measurement."""
@@ -201,6 +213,8 @@ class ReportResults:
     references: tuple[Observation, ...] = ()  # of other results, or a kept baseline: what all systems are divided by
     reference_name: str = ""
     signed: bool = False  # whether results count only if a trusted key has signed them
+    allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
+    unmatched: tuple[str, ...] = ()  # published figures that no result is the counterpart of, and why
 
     def __post_init__(self) -> None:
         self._comparisons: dict[str, Comparison] = {}
@@ -211,7 +225,11 @@ class ReportResults:
         """Return what `compare --metrics METRIC`, with the baseline, makes of all results."""
         if metric not in self._comparisons:
             query = Query(
-                metrics=(metric,), more_fields=(self.by,), baseline=self._baseline, against=bool(self.references)
+                metrics=(metric,),
+                more_fields=(self.by,),
+                allowed=self.allowed,
+                baseline=self._baseline,
+                against=bool(self.references),
             )
             observations = [*(each.observation for each in self.members), *self.references]
             self._comparisons[metric] = compare_observations(observations, query)
@@ -294,7 +312,7 @@ class ReportResults:
         return tuple(
             Failure(self.system(each.observation.fields), each, fields)
             for each in self.members
-            if (fields := exclusion_fields(each.observation))
+            if (fields := tuple(name for name in exclusion_fields(each.observation) if name not in self.allowed))
         )
 
     @property
@@ -306,6 +324,12 @@ class ReportResults:
     def excluded(self) -> list[Excluded]:
         """The same as `compare` has them."""
         return self.compare(THROUGHPUT).excluded
+
+    @cached_property
+    def overridden(self) -> tuple[Incompatibility, ...]:
+        """What it would refuse, had the fields not been allowed to differ, each group and field once."""
+        tables = [table for metric in self.metrics for table in self.compare(metric).tables]
+        return tuple({(each.group, each.field): each for table in tables for each in table.allowed}.values())
 
     @cached_property
     def refused(self) -> tuple[Incompatibility, ...]:

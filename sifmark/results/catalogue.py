@@ -1,6 +1,6 @@
 """What the schema of results says of its metrics and fields: units, directions, roles, and what is private to a site.
 
-`schemas/result-1.1.json` is the only place that states it, in these annotations (JSON Schema ignores them):
+`schemas/result-1.2.json` is the only place that states it, in these annotations (JSON Schema ignores them):
 
 | keyword | at | says |
 |---|---|---|
@@ -22,8 +22,9 @@ from typing import Any
 
 from sifmark.core.schemas import read_schema
 
-SCHEMA = "result-1.1"
+SCHEMA = "result-1.2"
 SETTING_PREFIX = "configuration."
+KINDS = ("training", "inference", "requests", "generation", "sampling", "microbenchmark")  # of runs
 _MISSING: Any = object()
 
 Document = Mapping[str, Any]
@@ -161,16 +162,24 @@ def metric_of(name: str) -> Metric | None:
     return metrics().get(name) or metrics().get(parent)  # `time_to_first_step.warm`
 
 
+def metric_label(name: str) -> str:
+    """Return a metric in words, or its name if it is none of ours."""
+    metric = metric_of(name)
+    return metric.label if metric else name
+
+
 def direction_of(name: str) -> Direction:
     """Return which value of a metric is better; of one that nothing is known of, none."""
     metric = metric_of(name)
     return metric.direction if metric else Direction.NONE
 
 
-def headlines(kind: str) -> list[str]:
-    """Return the metrics to name first of a kind of run, the most important one first."""
-    ranked = [(metric.headline[kind], name) for name, metric in metrics().items() if kind in metric.headline]
-    return [name for _, name in sorted(ranked)]
+def headlines(*kinds: str) -> list[str]:
+    """Return the metrics to name first of some kinds of runs, the most important one first."""
+    ranks = {
+        name: [rank for kind, rank in metric.headline.items() if kind in kinds] for name, metric in metrics().items()
+    }
+    return sorted((name for name, own in ranks.items() if own), key=lambda name: min(ranks[name]))
 
 
 def kind_of(document: Document) -> str:

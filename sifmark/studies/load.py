@@ -111,7 +111,7 @@ def _require_known(file: StudyFile, kind: str, names: Iterable[str], existing: I
 @cache
 def metric_names() -> tuple[str, ...]:
     """Return the metrics of results, phases among them, and those that are derived from several; not `epochs.N`."""
-    fields = read_schema("result-1.1")["properties"]
+    fields = read_schema("result-1.2")["properties"]
     phases = (f"phases.{name}" for name in fields["phases"]["properties"])
     return (*fields["metrics"]["properties"], *phases, *DERIVED_METRICS)
 

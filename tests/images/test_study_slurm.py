@@ -25,7 +25,7 @@ from sifmark.studies.slurm.submit import SubmittedArray, submit_runs
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 
 PAGE = paths.CHECKOUT / "docs" / "slurm.md"
-EXAMPLE = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
+EXAMPLE = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
 # In place of sifmark: a run lasts `--seconds S` and writes a valid result, or ends with `--code N`.
 STAND_IN = f"""#!{sys.executable}
 import json, os, pathlib, signal, sys, time

@@ -22,7 +22,7 @@ from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
 from sifmark.studies.study import Group, PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
 
-EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.2"
 COMMANDS = "command-is-what-was-configured"  # a rule of results
 # Word by word: --seconds, --state, --without (a result), --broken, --code, and those that every run has. A batch of 98
 # does not fit into memory, and one of 99 crashes.

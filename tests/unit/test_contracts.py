@@ -17,9 +17,9 @@ from sifmark.core import paths
 from sifmark.core.schemas import check_document, validator
 from sifmark.recipes.golden import REFRESH
 
-RESULT: Any = validator("result-1.1").schema
+RESULT: Any = validator("result-1.2").schema
 STUDIES = (paths.CHECKOUT / "docs" / "results" / "published-studies.md").read_text()
-EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.1/*.json"))
+EXAMPLES = sorted(paths.SCHEMAS.glob("examples/result-1.2/*.json"))
 INTERRUPTIONS = (130, 143)  # 128 plus SIGINT, SIGTERM
 
 
@@ -70,7 +70,7 @@ def test_the_studies_all_have_their_tables() -> None:
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.stem)
 def test_examples_are_valid_and_small(file: Path) -> None:
     document = json.loads(file.read_text())
-    validator("result-1.1").validate(document)
+    validator("result-1.2").validate(document)
     assert problems_of(file) == [], "make them anew: ci/examples"
     assert document["status"]["state"] == (file.stem if file.stem in STATUSES else "completed")
     assert file.stat().st_size < 16_000

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.host_session import HostSession
@@ -17,7 +18,8 @@ from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.selection import require_precision
-from entrypoints.system.facts import MIB
+from entrypoints.system import host
+from entrypoints.system.facts import MIB, fact
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.pytorch.build import Objective, sharing, transposed_linear_weights
 
@@ -93,6 +95,11 @@ class CpuSession(HostSession, TorchSession):
             return made
         self.frozen += 1
         return Frozen(made)
+
+    def last_level_cache(self) -> LastLevelCache | None:
+        """Return the last caches of the processors that this process may use."""
+        size = fact(host.last_level_cache)["value"]
+        return LastLevelCache(size, "the kernel: /sys/devices/system/cpu") if size else None
 
     def infer_request(self, batch: Batch) -> Answer:
         """Answer one request. Nothing is sent to a device, so `transfer` is the change of memory layout."""

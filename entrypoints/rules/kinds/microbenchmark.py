@@ -6,11 +6,13 @@ import math
 from typing import Iterator
 
 from entrypoints.contract.points import (
+    BEYOND_CACHE,
     COLLECTIVES,
     ELEMENT_BYTES,
     GIGA,
     HOST_DEVICE,
     MATMUL,
+    MEMORY_COPY,
     MICROBENCHMARK,
     PAGEABLE,
     PINNED,
@@ -21,7 +23,7 @@ from entrypoints.contract.points import (
     tolerance,
 )
 from entrypoints.contract.session import DeviceFacts
-from entrypoints.results import peaks
+from entrypoints.results import copies, peaks
 from entrypoints.results.peaks import Memory
 from entrypoints.results.points import RATES
 from entrypoints.rules.facts import Document, Facts, device_named, near
@@ -33,7 +35,8 @@ WAYS = [(way, memory) for way in (TO_DEVICE, TO_HOST) for memory in (PINNED, PAG
 # as fast as writing its input, and a host that is busy may take its turns from all of these.
 FILLED, OF_A_POINT = 0.3, 0.02  # of the window; s of each point in each sweep
 FASTEST_LINK = 450e9  # bytes/s each way: NVLink-C2C, in the table of systems of CARAML (SC24)
-ABOVE, BEYOND, OF_A_CACHE = 1.1, 4, 10
+ABOVE, OF_A_CACHE = 1.1, 10
+OF_ANY_SIZE = ("1.0", "1.1")  # schemas without caches, whose peak of copies is that of any size
 SKEW = 0.05  # s by which ranks may leave the sweep before the timed window, and this one, at different times
 
 
@@ -137,7 +140,7 @@ def _rates(facts: Facts, row: Document) -> tuple[float | None, float | None, flo
 def points_are_possible(facts: Facts) -> Iterator[str]:
     """Compare rates with the peak and the bandwidth of the table."""
     device = device_named(facts.document["accelerator"])
-    if facts.points is None or facts.document["provenance"]["simulated"]:
+    if facts.points is None or _simulated(facts):
         return
     memory, peak = peaks.memory(device), peaks.of_device(device, facts.configuration["precision"]).flops
     for number, row in enumerate(facts.points["measured"]):
@@ -154,7 +157,7 @@ def _most_bandwidth(facts: Facts, size: int, memory: Memory, device: DeviceFacts
     if facts.points["operation"] == HOST_DEVICE:
         shared = any(entry["memory"].get("shared") for entry in peaks.named(device))
         return memory.bandwidth / GIGA if shared else min(memory.bandwidth, FASTEST_LINK) / GIGA
-    return memory.bandwidth / GIGA * (1 if size > BEYOND * memory.cache else OF_A_CACHE)
+    return memory.bandwidth / GIGA * (1 if size > BEYOND_CACHE * memory.cache else OF_A_CACHE)
 
 
 @rule(
@@ -204,7 +207,9 @@ def points_are_verified(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "`peak_bandwidth` and `peak_flops` = the largest of the points; `small_message_latency` = p50 of the smallest",
+    "`peak_bandwidth` and `peak_flops` = the largest of the points; `small_message_latency` = p50 of the smallest; "
+    "`memory_bandwidth` = the largest of copies of at least four times `points.last_level_cache`, and "
+    "`cached_bandwidth` of those of which it holds both buffers, each with its size, and without `peak_bandwidth`",
     "They are the points in one number.",
     ROUNDING,
 )
@@ -221,4 +226,33 @@ def peaks_are_the_largest_points(facts: Facts) -> Iterator[str]:
         "peak_flops": max(flops, default=None),
         "small_message_latency": latency or None,
     }
+    if facts.document["schema_version"] not in OF_ANY_SIZE:
+        of_copies = copies.metrics_of(facts.document)
+        expected.update({name: metric["value"] for name, metric in of_copies.items()})
     yield from unequal_metrics(facts, expected, "points.measured")
+
+
+@rule(
+    "`points.last_level_cache` is there exactly for `memory_copy`, and has a value for devices of the table of peaks; "
+    "the bandwidth of memory is at most 1.1 of what the vendor states",
+    "With smaller caches, a bandwidth of caches would be one of memory.",
+    "0.1, since clocks may be above those of data sheets",
+)
+def memory_is_beyond_the_caches(facts: Facts) -> Iterator[str]:
+    """Look at the caches, and compare the bandwidth of memory with the table."""
+    if facts.points is None or facts.document["schema_version"] in OF_ANY_SIZE:
+        return
+    recorded, of_copies = facts.points["last_level_cache"], facts.points["operation"] == MEMORY_COPY
+    if (recorded is not None) != of_copies:
+        yield f"points.last_level_cache: {facts.points['operation']} and {recorded} do not go together"
+        return
+    device = device_named(facts.document["accelerator"])
+    cited, rate = peaks.memory(device), facts.metric("memory_bandwidth")
+    if recorded and recorded["value"] is None and cited.cache:
+        yield f"points.last_level_cache: {device.name} is in the table of peaks"
+    if cited.bandwidth and rate and rate > ABOVE * cited.bandwidth / GIGA and not _simulated(facts):
+        yield differ("metrics.memory_bandwidth", rate, cited.bandwidth / GIGA, f"at most {device.name}")
+
+
+def _simulated(facts: Facts) -> bool:
+    return bool(facts.document["provenance"]["simulated"])

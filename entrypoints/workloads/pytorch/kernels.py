@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -56,7 +56,7 @@ class Kernel(nn.Module):
 
 
 class MatrixProducts:
-    """Products C = A B of square matrices of whole numbers from -1 to 1."""
+    """Products C = A B of square matrices: of normal numbers when timed, of whole ones from -1 to 1 when verified."""
 
     def __init__(self, points: Sequence[Point], hardware: torch.device, dtype: torch.dtype) -> None:
         self.sizes = [point.size for point in points]
@@ -69,6 +69,11 @@ class MatrixProducts:
         return [flat[: size * size].view(size, size) for flat in (self.left, self.right, self.product)]
 
     def fill(self, number: int) -> None:
+        """Draw both factors."""
+        for factor in self.matrices(number)[:2]:
+            factor.normal_()
+
+    def write_pattern(self, number: int) -> None:
         """Write both factors, whose rows repeat."""
         left, right, _ = self.matrices(number)
         for matrix in (left, right):
@@ -84,7 +89,7 @@ class MatrixProducts:
     def deviation(self, number: int) -> float:
         """Multiply once, and compare with the products of the rows and columns that repeat."""
         size, product = self.sizes[number], self.matrices(number)[2]
-        self.fill(number)
+        self.write_pattern(number)
         product.fill_(math.nan)
         self.call(number)
         inner, remainders = torch.arange(size), torch.arange(REMAINDERS)
@@ -171,23 +176,29 @@ def pattern(rows: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
     return (place**3 + place) % REMAINDERS % 3 - 1
 
 
-def sequence(start: int, count: int, like: torch.Tensor) -> torch.Tensor:
-    """Return whole numbers from 0 to 250 for `count` places of a buffer from `start` on."""
-    place = (start + torch.arange(count, device=like.device)) % PERIOD
+def sequence(count: int, device: torch.device) -> torch.Tensor:
+    """Return whole numbers from 0 to 250 for the first `count` places of a buffer."""
+    place = torch.arange(count, device=device) % PERIOD
     return place * place % PERIOD % LARGEST
+
+
+def parts(buffer: torch.Tensor) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield the parts of a buffer, with the numbers that the formula has for them."""
+    numbers = sequence(min(AT_ONCE, len(buffer)) + PERIOD, buffer.device).to(buffer.dtype)
+    for start in range(0, len(buffer), AT_ONCE):
+        part, first = buffer[start : start + AT_ONCE], start % PERIOD
+        yield part, numbers[first : first + len(part)]
 
 
 def write(buffer: torch.Tensor) -> None:
     """Write the numbers of the formula."""
-    for start in range(0, len(buffer), AT_ONCE):
-        part = buffer[start : start + AT_ONCE]
-        part.copy_(sequence(start, len(part), part))
+    for part, numbers in parts(buffer):
+        part.copy_(numbers)
 
 
 def difference(buffer: torch.Tensor) -> float:
     """Return how far a buffer is from the numbers of the formula."""
-    parts = ((start, buffer[start : start + AT_ONCE]) for start in range(0, len(buffer), AT_ONCE))
-    distances = [float((part.float() - sequence(start, len(part), part)).abs().max()) for start, part in parts]
+    distances = [float((part.float() - numbers.float()).abs().max()) for part, numbers in parts(buffer)]
     return relative(distances, LARGEST - 1.0)
 
 

@@ -4,14 +4,14 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
+from sifmark.results.numbers import scale_of
+
 Axis = dict[str, Any]  # what a channel of an encoding says besides its field
 
 _WIDEST = 30.0  # the ratio of two quantities up to which an axis that begins at zero still shows the smaller
 _ROOM = 1.08  # above the largest value
 _LONGEST_INTERVAL = 1.5  # of the largest value: what reaches further is cut off at the edge
-_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_PREFIXED = ("FLOP/s", "bytes/s", "B/s", "bytes", "B")
 _MOST_TICKS = 12
 
 
@@ -73,7 +73,8 @@ def without_words(axis: Axis) -> Axis:
 
 def measured(name: str, unit: str, largest: float) -> Axis:
     """Return the titles and labels of an axis of a quantity, in the unit that suits its largest value."""
-    factor, text = scaled_unit(unit, largest)
+    scale = scale_of(unit, [largest])
+    factor, text = scale.factor, scale.unit
     value = f"datum.value/{factor!r}"
     labels = f"abs({value}) >= 1000 ? format({value}, '~s') : format({value}, '~r')"
     axis: dict[str, Any] = {"labelExpr": labels, "tickCount": 6, "labelOverlap": "greedy"}
@@ -98,18 +99,6 @@ def names(title: str | None, values: Iterable[str], **axis: Any) -> Axis:
     """Return an axis of names in this order."""
     scale = {"domain": list(dict.fromkeys(values)), "paddingInner": 0.2, "paddingOuter": 0.1}
     return {"type": "nominal", "title": title, "sort": None, "scale": scale, "axis": {"labelAngle": 0, **axis}}
-
-
-def scaled_unit(unit: str, largest: float) -> tuple[float, str]:
-    """Return the factor and the name of the unit in which a number has one to three digits before the point."""
-    if unit == "s":
-        return next(((factor, text) for factor, text in _SECONDS if largest >= factor), _SECONDS[-1])
-    if unit == "MiB" and largest >= 1024:
-        return 1024.0, "GiB"
-    if unit in _PREFIXED:
-        factor, prefix = next(((f, p) for f, p in _PREFIXES if largest >= f), (1.0, ""))
-        return factor, prefix + unit.replace("bytes", "B")
-    return 1.0, unit
 
 
 def compact(value: float) -> str:

@@ -2,26 +2,29 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
-from sifmark.report.charts.chart import Chart, ChartTable, Spec
+from sifmark.report.charts.chart import Chart, ChartTable, Layer, Row, Spec, layer
 from sifmark.report.charts.glyphs import Curve, Datum, curves, layered, panel_chart, panel_title
 from sifmark.report.charts.series import labels_of, styles_of, variant, variant_fields
+from sifmark.report.charts.theme import MUTED
 from sifmark.report.charts.words import caption, caption_reservations, mean_text, remarks, repeats_text
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, mean
+from sifmark.results.copies import caches_of
 from sifmark.results.numbers import format_scaled
 
-_METRIC, _UNIT = "peak_bandwidth", "GB/s"
+_METRIC, _UNIT = "small_message_latency", "GB/s"  # that every operation has, whatever it moves
 _BANDWIDTH = "bus_bandwidth_gb_per_second"
 _MOST_LINES, _MOST_PANELS = 12, 8
 _MEMORY_COPY = "memory_copy"
 _TITLE = "Bandwidth by message size"
 _BUS = "Bus bandwidth, as nccl-tests counts it: it does not depend on the number of ranks."
 _COPIES = "Copies within memory count each byte twice: it is read and written."
+_CACHES = "Right of a dashed line buffers are at least four times the last-level caches, so that they are in memory."
 
 
 class _Way(NamedTuple):
@@ -44,6 +47,7 @@ def bandwidth(results: ReportResults) -> Chart | None:
     left += sum(len(ways) for name, ways in panels.items() if name not in shown)
     more = [f"The table has {left} lines more, which are not drawn."] if left else []
     counted = [*([_BUS] if set(panels) - {_MEMORY_COPY} else []), *([_COPIES] if _MEMORY_COPY in panels else [])]
+    counted += [_CACHES] if any(map(_memory_begins, panels.get(_MEMORY_COPY, ()))) else []
     text = caption(_TITLE, (), (), *counted, *_of_curves(panels), *more, *caption_reservations(points))
     spec = panel_chart([_panel(name, ways) for name, ways in shown.items()])
     return Chart("bandwidth-by-message-size", _TITLE, text, spec, _table(panels))
@@ -93,10 +97,25 @@ def _panel(operation: str, every: Sequence[_Way]) -> Spec:
     lines = [each.line for each in every[:_MOST_LINES]]
     data = [datum for line in lines for datum in line.marks]
     y = axes.logarithmic("bus bandwidth", _UNIT, [datum.y for datum in data], [datum.low for datum in data])
+    begins = {begin for each in every if operation == _MEMORY_COPY and (begin := _memory_begins(each))}
     return {
-        **layered(_sizes([float(datum.x) for datum in data]), y, *curves(lines)),
+        **layered(_sizes([float(datum.x) for datum in data]), y, *_edges(begins), *curves(lines)),
         "title": panel_title(operation.replace("_", " ")),
     }
+
+
+def _memory_begins(way: _Way) -> float | None:
+    """Return the bytes from which on copies are in memory, if there are such and smaller ones."""
+    begin = caches_of(way.point.results[0].document).left_from
+    sizes = [size for size, _ in way.means]
+    return begin if begin and min(sizes) < begin <= max(sizes) else None
+
+
+def _edges(places: Iterable[float]) -> list[Layer]:
+    """Return a dashed vertical line at each place."""
+    rule: Layer = {"type": "rule", "strokeDash": [5, 3], "color": MUTED.light, "aria": False}
+    rows: list[Row] = [{"x": place} for place in sorted(places)]
+    return [layer(rows, rule, y={"value": 0}, y2={"value": "height"})] if rows else []
 
 
 def _sizes(values: Sequence[float]) -> Axis:
@@ -130,12 +149,18 @@ def _of_curves(panels: dict[str, list[_Way]]) -> Iterator[str]:
 
 def _table(panels: dict[str, list[_Way]]) -> ChartTable:
     rows = (
-        (operation.replace("_", " "), way.label, str(size), mean_text(each), str(each.count))
+        (operation.replace("_", " "), way.label, str(size), mean_text(each), str(each.count), _place(way, size))
         for operation, ways in sorted(panels.items())
         for way in ways
         for size, each in way.means
     )
-    return ChartTable(("operation", "system", "size [B]", f"bus bandwidth [{_UNIT}]", "repeats"), tuple(rows))
+    return ChartTable(("operation", "system", "size [B]", f"bus bandwidth [{_UNIT}]", "repeats", "in"), tuple(rows))
+
+
+def _place(way: _Way, size: int) -> str:
+    """Return where the buffers of a copy within a memory are."""
+    document = way.point.results[0].document
+    return caches_of(document).place(size) if document["points"]["operation"] == _MEMORY_COPY else ""
 
 
 def _sections(results: ReportResults) -> Iterator[Section]:

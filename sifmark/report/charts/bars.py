@@ -19,8 +19,10 @@ from sifmark.report.charts.words import (
     failure_text,
     mean_text,
     published_text,
+    quantity_text,
     remarks,
     repeats_text,
+    scale_of_points,
     short,
 )
 from sifmark.report.results import Document, Point, PublishedMark, ReportResults, Section
@@ -175,7 +177,7 @@ def _segments(results: ReportResults, bar: Bar, parts: Sequence[BarPart]) -> Ite
     begin, within = 0.0, 0.0
     for part, point in zip(parts, bar.points, strict=True):
         value = point.mean.value or 0.0
-        words = f"{bar.label}, {part.name}: {mean_text(point.mean)} {point.unit}, {repeats_text(point.mean.count)}"
+        words = f"{bar.label}, {part.name}: {quantity_text(point.mean, point.unit)}, {repeats_text(point.mean.count)}"
         words = "; ".join([words, *remarks(point.results)])
         looks = {"bar": bar.label, "part": part.name, "colour": colour}
         yield {**looks, "x": begin + within, "x2": begin + value, "description": words, "href": bar.href}
@@ -300,12 +302,12 @@ def _of_limits(limits: Sequence[Limit]) -> Iterator[str]:
 
 
 def _table(what: Bars, bars: Sequence[Bar]) -> ChartTable:
-    units = {point.metric: point.unit for bar in bars for point in bar.points}
-    columns = [axes.titled(part.name, units[part.metric]) for part in what.parts]
+    scale = scale_of_points(point for bar in bars for point in bar.points)  # parts add up: all have one unit
+    columns = [axes.titled(part.name, scale.unit) for part in what.parts]
     rows = []
     for bar in bars:
         if bar.points:
-            numbers = [mean_text(point.mean) for point in bar.points]
+            numbers = [mean_text(point.mean, scale) for point in bar.points]
             rows.append((bar.label, *numbers, str(bar.points[0].mean.count), ", ".join(remarks(bar.points[0].results))))
         elif bar.published and not bar.reason:
             rows.append((bar.label, published_text(bar.published), "", ", ".join(bar.published.remarks)))

@@ -26,15 +26,16 @@ from sifmark.report.charts.words import (
     mean_text,
     published_text,
     remarks,
+    scale_of_points,
     short,
 )
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
-from sifmark.results.numbers import format_number
+from sifmark.results.catalogue import metric_label
+from sifmark.results.comparison.scaling import BATCH
+from sifmark.results.numbers import Scale, format_quantity
 
 ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
 _OF_METRIC = {ALLOCATED: "device memory", PROCESS: "memory of a process"}
-_MIB = 1024.0  # of a GiB
 # A limit that is farther above the largest value is only named: an axis up to it would show no differences.
 _FARTHEST = 8.0
 _PLACE = Place(BATCH, "batch size")
@@ -79,16 +80,16 @@ def curve_chart(
         *caption_more_lines(len(every), len(lines)),
         *filter(None, [what.explanation]),
     )
-    table = _table(section, what, every, points[0].unit)
+    table = _table(section, what, every, scale_of_points(points))
     return Chart(chart_name(section, what.kind), what.title, words, layered(x, y, *layers), table)
 
 
-def _table(section: Section, what: Curves, every: Iterable[PointSeries], unit: str) -> ChartTable:
+def _table(section: Section, what: Curves, every: Iterable[PointSeries], scale: Scale) -> ChartTable:
     """Return the points, failures and published figures of a chart as rows."""
     place = what.place
     rows = [
         (
-            *(each.label, place.number(point.fields), mean_text(point.mean), str(point.mean.count)),
+            *(each.label, place.number(point.fields), mean_text(point.mean, scale), str(point.mean.count)),
             ", ".join(remarks(point.results)),
         )
         for each in every
@@ -102,17 +103,14 @@ def _table(section: Section, what: Curves, every: Iterable[PointSeries], unit: s
         if place.of(mark.conditions) is not None:
             name = f"{short(mark.device)} ({mark.source})"
             rows.append((name, place.number(mark.conditions), published_text(mark), "", ", ".join(mark.remarks)))
-    return ChartTable(("system", place.name, axes.titled(what.quantity, unit), "repeats", "remarks"), tuple(rows))
-
-
-_THROUGHPUT = Curves(
-    "throughput-by-batch", "Throughput by batch size", THROUGHPUT, "throughput", Place(BATCH, "batch size")
-)
+    return ChartTable(("system", place.name, axes.titled(what.quantity, scale.unit), "repeats", "remarks"), tuple(rows))
 
 
 def throughput_by_batch(section: Section) -> Chart | None:
-    """Return a line of throughput for each system, if any ran with two batch sizes."""
-    return curve_chart(section, _THROUGHPUT)
+    """Return a line of throughput for each system, of generation of tokens, if any ran with two batch sizes."""
+    name = metric_label(section.rate)
+    title = f"{name[:1].upper()}{name[1:]} by batch size"
+    return curve_chart(section, Curves("throughput-by-batch", title, section.rate, name, Place(BATCH, "batch size")))
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ def _limits(results: ReportResults, points: Sequence[Point]) -> list[Limit]:
             systems.setdefault(share, {})[labels[point.system]] = None
     every = {labels[point.system] for point in points}
     return [
-        Limit(share, f"memory of {_whose(list(names), every)}, {format_number(share / _MIB)} GiB")
+        Limit(share, f"memory of {_whose(list(names), every)}, {format_quantity(share, 'MiB')}")
         for share, names in sorted(systems.items())
     ]
 

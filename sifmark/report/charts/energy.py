@@ -189,7 +189,7 @@ def _power_layers(run: _Run) -> list[Layer]:
     seconds = run.power["trace"]["window_seconds"]
     words = f"{run.label}: {format_quantity(run.mean, 'W')} in the timed window of {format_quantity(seconds, 's')}"
     course: Layer = {"type": "line", "interpolate": "step-after", "clip": True, "strokeWidth": 1.3, "aria": False}
-    idle = named_level(run.idle, f"idle {format_number(run.idle)} W") if run.idle is not None else []
+    idle = named_level(run.idle, f"idle {format_quantity(run.idle, 'W')}") if run.idle is not None else []
     return [
         window(0.0, seconds, words, f"#{run.result.anchor}"),
         *idle,

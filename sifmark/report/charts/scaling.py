@@ -19,11 +19,20 @@ from sifmark.report.charts.series import (
     variant,
     variant_fields,
 )
-from sifmark.report.charts.words import caption, caption_more_lines, caption_sources, chart_name, mean_text, remarks
+from sifmark.report.charts.words import (
+    caption,
+    caption_more_lines,
+    caption_sources,
+    chart_name,
+    mean_text,
+    remarks,
+    scale_of_points,
+)
 from sifmark.report.results import Failure, Point, PublishedMark, Section
 from sifmark.results.comparison.observation import NODES
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, STRONG, THROUGHPUT
 from sifmark.results.comparison.tables import percentage_text
+from sifmark.results.numbers import Scale
 from sifmark.studies.analysis.scaling import OVER_DEVICES, ScalingCurve, scaling_curves
 
 _TITLE = "Scaling over devices"
@@ -62,7 +71,8 @@ def scaling(section: Section) -> Chart | None:
     )
     lines = most_complete([each.line for each in drawn])
     shown = [each for each in drawn if each.line in lines]
-    return Chart(name, _TITLE, words, _spec(section, shown, lost, figures, unit), _table(drawn, unit))
+    table = _table(drawn, scale_of_points(points))
+    return Chart(name, _TITLE, words, _spec(section, shown, lost, figures, unit), table)
 
 
 def _spec(
@@ -147,11 +157,19 @@ def _published_curves(section: Section) -> list[PublishedMark]:
     return marks if len({_PLACE.of(mark.conditions) for mark in marks}) > 1 else []
 
 
-def _table(drawn: Sequence[_Curve], unit: str) -> ChartTable:
-    columns = ("system", "scaling", "devices", axes.titled("throughput", unit), "efficiency", "repeats", "remarks")
+def _table(drawn: Sequence[_Curve], scale: Scale) -> ChartTable:
+    columns = (
+        "system",
+        "scaling",
+        "devices",
+        axes.titled("throughput", scale.unit),
+        "efficiency",
+        "repeats",
+        "remarks",
+    )
     rows = tuple(
         (
-            *(each.line.label, each.curve.kind, str(place.devices), mean_text(point.mean)),
+            *(each.line.label, each.curve.kind, str(place.devices), mean_text(point.mean, scale)),
             *("reference" if place.is_reference else percentage_text(place.efficiency), str(point.mean.count)),
             ", ".join(remarks(point.results)),
         )

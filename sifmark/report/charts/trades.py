@@ -14,11 +14,14 @@ from sifmark.report.charts.words import (
     caption_scopes,
     chart_name,
     mean_text,
+    quantity_text,
     remarks,
     repeats_text,
+    scale_of_points,
 )
 from sifmark.report.results import Point, Section
-from sifmark.results.comparison.scaling import BATCH, THROUGHPUT
+from sifmark.results.catalogue import metric_label
+from sifmark.results.comparison.scaling import BATCH
 
 _MOST_NOTED = 6  # lines whose ends have a note: more would lie on each other
 Pairs = list[tuple[Point, Point]]  # of throughput and another metric, of the same results
@@ -35,7 +38,7 @@ _ENERGY_NOTE = "Circles mark the Pareto front: no other run has both more throug
 
 def trade_lines(section: Section, metric: str, place: Place) -> Trades:
     """Return the series of a metric over throughput, in the order of their places, with the points that they are of."""
-    pairs = paired(section, THROUGHPUT, metric)
+    pairs = paired(section, section.rate, metric)
     others = {id(first): second for first, second in pairs}
     every = series_of(section.results, [first for first, _ in pairs], place)
     noted = len(every) <= _MOST_NOTED
@@ -47,21 +50,24 @@ def trade_lines(section: Section, metric: str, place: Place) -> Trades:
     return trades
 
 
-def throughput_axis(unit: str, lines: Iterable[Curve]) -> Axis:
+def throughput_axis(section: Section, unit: str, lines: Iterable[Curve]) -> Axis:
     """Return the axis of throughput, along which the marks are."""
     marks = [mark for line in lines for mark in line.marks]
     values = [float(x) for mark in marks for x in (mark.x, *mark.places)]
-    return axes.quantity("throughput", unit, values, [mark.across[1] for mark in marks if mark.across])
+    return axes.quantity(metric_label(section.rate), unit, values, [mark.across[1] for mark in marks if mark.across])
 
 
 def trade_table(place: Place, names: Sequence[str], rows: Iterable[tuple[str, Sequence[Point]]]) -> ChartTable:
     """Return a table with a column for each metric. A row has its label, and the points of the same results."""
-    columns = ("system", place.name, *names, "repeats", "remarks")
+    rows = list(rows)
+    scales = [scale_of_points(points) for points in zip(*(points for _, points in rows), strict=True)]
+    columns = [axes.titled(name, scale.unit) for name, scale in zip(names, scales, strict=True)]
     return ChartTable(
-        columns,
+        ("system", place.name, *columns, "repeats", "remarks"),
         tuple(
             (
-                *(label, place.number(points[0].fields), *(mean_text(point.mean) for point in points)),
+                *(label, place.number(points[0].fields)),
+                *(mean_text(point.mean, scale) for point, scale in zip(points, scales, strict=True)),
                 *(str(points[0].mean.count), ", ".join(remarks(points[0].results))),
             )
             for label, points in rows
@@ -74,10 +80,10 @@ def _mark(pair: tuple[Point, Point], label: str, place: Place, noted: bool) -> D
     first, second = pair
     low, high = first.mean.low, first.mean.high
     numbers = [
-        (each.observation.numbers[THROUGHPUT], each.observation.numbers[second.metric]) for each in first.results
+        (each.observation.numbers[first.metric], each.observation.numbers[second.metric]) for each in first.results
     ]
     both = [(x.value, y.value) for x, y in numbers if x.value is not None and y.value is not None]
-    texts = [f"{mean_text(point.mean)} {point.unit}" for point in pair]
+    texts = [quantity_text(point.mean, point.unit) for point in pair]
     words = f"{label}, {place.text(first.fields)}: {', '.join(texts)}, {repeats_text(first.mean.count)}"
     return Datum(
         x=first.mean.value or 0.0,
@@ -101,7 +107,7 @@ def latency_by_throughput(section: Section) -> Chart | None:
         return None
     first, *_ = panels.values()
     drawn = {metric: most_complete([line for line, _ in trades]) for metric, trades in panels.items()}
-    x = throughput_axis(first[0][1][0][0].unit, next(iter(drawn.values())))
+    x = throughput_axis(section, first[0][1][0][0].unit, next(iter(drawn.values())))
     marks = [mark for lines in drawn.values() for line in lines for mark in line.marks]
     values, ends = [value for mark in marks for value in (mark.y, *mark.repeats)], [mark.high for mark in marks]
     specs: list[Spec] = []
@@ -111,7 +117,7 @@ def latency_by_throughput(section: Section) -> Chart | None:
         layers = [*curves(lines, legend=not specs), *notes(lines)]
         specs.append(layered(x_here, y, *layers, height=_PANEL_HEIGHT))
     points = [pair[0] for _, own in first for pair in own]
-    columns = [axes.titled("throughput", points[0].unit), *(f"{_PERCENTILES[metric]} [s]" for metric in panels)]
+    names = [metric_label(section.rate), *(_PERCENTILES[metric] for metric in panels)]
     return Chart(
         chart_name(section, "latency-by-throughput"),
         _LATENCY,
@@ -124,7 +130,7 @@ def latency_by_throughput(section: Section) -> Chart | None:
             *caption_more_lines(len(first), MOST_LINES),
         ),
         stacked(*specs),
-        trade_table(_CLIENTS, columns, _percentile_rows(panels)),
+        trade_table(_CLIENTS, names, _percentile_rows(panels)),
     )
 
 
@@ -164,9 +170,10 @@ def energy_by_throughput(section: Section) -> Chart | None:
         *caption_missing(section.failures),
         *caption_more_lines(len(trades), len(lines)),
     )
-    names = [axes.titled("throughput", unit), axes.titled("energy", energy_unit)]
-    table = trade_table(place, names, ((line.label, pair) for line, own in trades for pair in own))
-    spec = layered(throughput_axis(unit, lines), y, *layers)
+    table = trade_table(
+        place, (metric_label(section.rate), "energy"), ((line.label, pair) for line, own in trades for pair in own)
+    )
+    spec = layered(throughput_axis(section, unit, lines), y, *layers)
     return Chart(chart_name(section, "energy-by-throughput"), _ENERGY, words, spec, table)
 
 

@@ -16,7 +16,7 @@ from sifmark.report.results import (
 )
 from sifmark.results.comparison.compatibility import NUMERICS, SCOPE
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean
-from sifmark.results.numbers import format_interval, format_number
+from sifmark.results.numbers import Scale, format_quantity, scale_of
 
 LONGEST_NAME = 36  # characters: fonts of readers may be wider than ours
 LONGEST_PHRASE = 60
@@ -56,9 +56,22 @@ def distinct(labels: Iterable[str]) -> list[str]:
     return unique
 
 
-def mean_text(mean: Mean) -> str:
-    """Return a mean with its interval."""
-    return "-" if mean.value is None else format_interval(mean.value, mean.low, mean.high)
+def mean_text(mean: Mean, scale: Scale | None = None) -> str:
+    """Return a mean with its interval, in the unit of a scale; a dash without a value."""
+    if mean.value is None:
+        return "-"
+    return (scale or Scale(1.0, "")).text(mean.value, mean.low, mean.high)
+
+
+def quantity_text(mean: Mean, unit: str) -> str:
+    """Return a mean with its unit and interval: `412.0 images/s ± 1.7 %`."""
+    return "-" if mean.value is None else format_quantity(mean.value, unit, mean.low, mean.high)
+
+
+def scale_of_points(points: Iterable[Point]) -> Scale:
+    """Return the scale in which all numbers of a metric are shown."""
+    measured = list(points)
+    return scale_of(measured[0].unit, (point.mean.value for point in measured if point.mean.value is not None))
 
 
 def repeats_text(count: int) -> str:
@@ -67,8 +80,8 @@ def repeats_text(count: int) -> str:
 
 
 def describe(point: Point, label: str, place: str) -> str:
-    """Return what a mark shows: `alpha, batch size 64: 412 images/s [405, 419], 3 repeats; test base`."""
-    what = f"{label}, {place}: {mean_text(point.mean)} {point.unit}, {repeats_text(point.mean.count)}"
+    """Return what a mark shows: `alpha, batch size 64: 412 images/s ± 1.7 %, 3 repeats; test base`."""
+    what = f"{label}, {place}: {quantity_text(point.mean, point.unit)}, {repeats_text(point.mean.count)}"
     return "; ".join([what, *remarks(point.results)])
 
 
@@ -94,8 +107,9 @@ def published_text(mark: PublishedMark) -> str:
     """Return a published figure, or the state that the document prints in its place."""
     if mark.low is None or mark.high is None:
         return mark.state.replace("_", " ")
-    numbers = dict.fromkeys((format_number(mark.low), format_number(mark.high)))
-    return f"{' to '.join(numbers)} {mark.unit}"
+    scale = scale_of(mark.unit, (mark.low, mark.high))
+    numbers = dict.fromkeys(map(scale.text, (mark.low, mark.high)))
+    return f"{' to '.join(numbers)} {scale.unit}"
 
 
 def remarks(results: Iterable[ReportResult]) -> list[str]:

@@ -1,15 +1,23 @@
 """What a report begins with: its provenance, reasons not to publish it, and the best of each workload."""
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from sifmark.report.content.tables import Scale, all_marks, configuration_of, scale_of
+from sifmark.report.charts.words import quantity_text, scale_of_points
+from sifmark.report.content.tables import all_marks, configuration_of, head, value_text
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
-from sifmark.results.comparison.compatibility import exclusion_fields
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.observation import PLATFORM, PRECISION_KIND, SETTING
 from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.comparison.tables import unlike_baselines
 from sifmark.results.marks import FEW_REPEATS, FEWEST_REPEATS, MARKS, Mark, marks_of
+from sifmark.results.numbers import Scale
 from sifmark.studies.study import Study
+
+MOST_BESIDE = 3  # headlines of a workload, of which one is the best by which systems are ranked
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,8 @@ class Notice:
 
 def notices_of(results: ReportResults) -> tuple[Notice, ...]:
     """Return the reasons that apply to measurements. What is no measurement is left out of the report anyway."""
-    measured = [each for each in results.members if not exclusion_fields(each.observation)]
+    failed = {each.result.observation.id for each in results.failures}
+    measured = [each for each in results.members if each.observation.id not in failed]
     marked = {each.observation.id: marks_of([each.document]) for each in measured}
     few = {each.observation.id for each in _rarely_repeated(results)}
 
@@ -90,12 +99,14 @@ class Best:
 
     point: Point
     configuration: str  # in words
+    beside: tuple[str, ...]  # the other headlines of the same results: `time to first token, median 35.20 ms`
     ratio: Ratio | None  # to the best of the baseline, or other results, of the same configuration
+    unlike: str  # in which settings it differs from the best of the baseline, if that is why it has no ratio
 
     @property
     def scale(self) -> Scale:
         """The unit in which it is shown."""
-        return scale_of([self.point])
+        return scale_of_points([self.point])
 
 
 @dataclass(frozen=True)
@@ -104,8 +115,14 @@ class SummaryRow:
 
     section: Section
     anchor: str
+    metric: str
     unit: str
     best: tuple[Best | None, ...]  # by system
+
+    @property
+    def label(self) -> str:
+        """The metric in words."""
+        return metric_label(self.metric)
 
     @property
     def title(self) -> str:
@@ -115,11 +132,12 @@ class SummaryRow:
 
 @dataclass(frozen=True)
 class Summary:
-    """The best throughput of each workload by system."""
+    """The best of each workload by system, by its first metric of which more is better."""
 
     systems: tuple[str, ...]
     baseline: str  # what the systems are divided by: one of them, or other results; empty without ratios
     rows: tuple[SummaryRow, ...]
+    notes: tuple[str, ...]  # in which settings columns with a ratio differ
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -130,22 +148,57 @@ class Summary:
 def summary_of(results: ReportResults) -> Summary:
     """Return the summary. A workload of which nothing may be compared has a row without numbers."""
     rows = (_summary_row(section, f"section-{number}") for number, section in enumerate(results.sections, start=1))
-    return Summary(results.systems, results.divisor, tuple(rows))
+    shown = tuple(rows)
+    return Summary(results.systems, results.divisor, shown, tuple(_notes(results, shown)))
+
+
+def _notes(results: ReportResults, rows: Sequence[SummaryRow]) -> Iterator[str]:
+    """Yield in which settings the columns differ, with the workloads where that is not so of all."""
+    titles: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        compared = [best.point.row for best in row.best if best and best.ratio]
+        for text in unlike_baselines(compared, results.compare(row.metric).query):
+            titles[text].append(row.title)
+    for text, named in titles.items():
+        yield text if len(named) == len(rows) else f"{', '.join(dict.fromkeys(named))}: {text}"
 
 
 def _summary_row(section: Section, anchor: str) -> SummaryRow:
     points = best_points(section)
-    best = {
-        name: Best(point, configuration_of(point.observation), ratio_to_best(point, points, section.results))
-        for name, point in points.items()
-    }
-    return SummaryRow(section, anchor, _unit(section), tuple(map(best.get, section.results.systems)))
+    best = {name: _best(section, point, points) for name, point in points.items()}
+    return SummaryRow(section, anchor, section.rate, _unit(section), tuple(map(best.get, section.results.systems)))
+
+
+def _best(section: Section, point: Point, best: Mapping[str, Point]) -> Best:
+    results = section.results
+    ratio = ratio_to_best(point, best, results)
+    baseline = None if results.reference_name or ratio else best.get(results.divisor)
+    unlike = unlike_text(baseline.fields, point.fields) if baseline and baseline is not point else ""
+    return Best(point, configuration_of(point.observation), tuple(_beside(section, point)), ratio, unlike)
+
+
+def _beside(section: Section, point: Point) -> Iterator[str]:
+    """Yield the other headlines of the same results."""
+    own = {each.observation.id for each in point.results}
+    for metric in section.headlines[:MOST_BESIDE]:
+        for other in section.points(metric) if metric != point.metric else ():
+            if {each.observation.id for each in other.results} == own:
+                yield f"{metric_label(metric)} {quantity_text(other.mean, other.unit)}"
+
+
+def unlike_text(baseline: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Return in which settings a configuration is not that of a baseline: `precision fp32 / bf16`."""
+    names = [name for name in fields if name.startswith(SETTING) and name not in {*PLATFORM, PRECISION_KIND}]
+    differing = [name for name in names if baseline.get(name) != fields[name]]
+    return ", ".join(
+        f"{head(name)} {value_text(baseline.get(name))} / {value_text(fields[name])}" for name in differing
+    )
 
 
 def best_points(section: Section) -> dict[str, Point]:
-    """Return the point of the highest throughput by system."""
+    """Return the best point of each system."""
     best: dict[str, Point] = {}
-    for point in section.points(THROUGHPUT):
+    for point in section.points(section.rate):
         former = best.get(point.system)
         if former is None or (point.mean.value or 0.0) > (former.mean.value or 0.0):
             best[point.system] = point
@@ -163,4 +216,4 @@ def ratio_to_best(point: Point, best: Mapping[str, Point], results: ReportResult
 
 
 def _unit(section: Section) -> str:
-    return next((point.unit for point in section.points(THROUGHPUT)), f"{section.unit}/s")
+    return next((point.unit for point in section.points(section.rate)), f"{section.unit}/s")

@@ -1,20 +1,23 @@
 """The sections of a report: a workload and task each, with the tables that its results fill."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.draw import section_charts
 from sifmark.report.charts.words import failure_text
 from sifmark.report.content.tables import MetricTable, configuration_of, metric_table
 from sifmark.report.results import Failure, ReportResult, ReportResults, Section
-from sifmark.results.comparison.scaling import DEVICES, THROUGHPUT
+from sifmark.results.comparison.compatibility import Incompatibility
+from sifmark.results.comparison.scaling import DEVICES
 
 PER_DEVICE = "throughput_per_device"
 
-# The metrics that each section shows at once, and those behind a line to open, in their order.
-MAIN = (THROUGHPUT, "latency_p50", "latency_p99", "time_to_target", "energy_per_unit")
-MORE = (
-    "step_time_p50",
+MOST_MAIN = 5  # headlines that a section shows at once; the others are behind a line to open
+_STEP_TIME = "step_time_p50"  # it says what throughput says
+# What is behind that line besides.
+_MORE = (
+    _STEP_TIME,
     "step_time_p99",
     PER_DEVICE,
     "throughput_per_watt",
@@ -60,6 +63,7 @@ class ReportSection:
     more_tables: tuple[MetricTable, ...]
     failures: tuple[FailedRun, ...]
     refused: tuple[str, ...]  # what `compare` refuses of it, and why
+    overridden: tuple[str, ...]  # what it would refuse, had the fields not been allowed to differ
     charts: tuple[Chart, ...]
 
     @property
@@ -79,26 +83,40 @@ def sections_of(results: ReportResults) -> tuple[ReportSection, ...]:
 
 
 def _section(section: Section, number: int) -> ReportSection:
-    refused = {
-        each.difference
-        for each in section.results.refused
-        if (each.group.identity, each.group.task, each.group.source) == section.key
-    }
+    main = [metric for metric in section.headlines[:MOST_MAIN] if metric != _STEP_TIME]
+    more = [metric for metric in dict.fromkeys((*section.headlines, *_MORE)) if metric not in main]
+    tables = tuple(_said_once((*_tables(section, main), *_tables(section, more))))
+    open_ = [table for table in tables if table.metric in main]
     return ReportSection(
         section=section,
         anchor=f"section-{number}",
-        tables=_tables(section, MAIN),
-        more_tables=_tables(section, MORE),
+        tables=tuple(open_),
+        more_tables=tables[len(open_) :],
         failures=tuple(
             FailedRun(each, configuration_of(each.result.observation), failure_text(each)) for each in section.failures
         ),
-        refused=tuple(sorted(refused)),
+        refused=_differences(section, section.results.refused),
+        overridden=_differences(section, section.results.overridden),
         charts=tuple(section_charts(section)),
     )
 
 
-def _tables(section: Section, metrics: tuple[str, ...]) -> tuple[MetricTable, ...]:
+def _differences(section: Section, every: Iterable[Incompatibility]) -> tuple[str, ...]:
+    """Return the incompatibilities of a section in words."""
+    own = [each for each in every if (each.group.identity, each.group.task, each.group.source) == section.key]
+    return tuple(sorted({each.difference for each in own}))
+
+
+def _tables(section: Section, metrics: Sequence[str]) -> tuple[MetricTable, ...]:
     """Return the tables that results fill, without that which would repeat throughput: per device, of one device."""
     one_device = all(point.fields[DEVICES] == 1 for point in section.points(PER_DEVICE))
     shown = [metric for metric in metrics if not (metric == PER_DEVICE and one_device)]
     return tuple(table for metric in shown if (table := metric_table(section, metric)))
+
+
+def _said_once(tables: Iterable[MetricTable]) -> Iterator[MetricTable]:
+    """Yield tables; in which settings columns differ is said of the first of which it is true."""
+    said: set[str] = set()
+    for table in tables:
+        yield replace(table, unlike=tuple(text for text in table.unlike if text not in said))
+        said.update(table.unlike)

@@ -1,23 +1,24 @@
 """Tables of a report: for one metric a row for each configuration and a column for each system."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from sifmark.report.charts.words import scale_of_points
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.catalogue import column_of, metric_of
+from sifmark.results.catalogue import Direction, column_of, direction_of, metric_label
 from sifmark.results.comparison.compatibility import NUMERICS
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY
-from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text
+from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text, unlike_baselines
 from sifmark.results.marks import MARKS, Mark
-from sifmark.results.numbers import format_interval
+from sifmark.results.numbers import Scale
 
+MORE, NO_DIFFERENCE = "more", "no difference shown"  # verdicts of ratios
 MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows
 PRECISION, CONCURRENCY = "configuration.precision", "configuration.concurrency"
 # The fields that readers look for first, in the order of columns.
@@ -31,24 +32,6 @@ _HEADS = {
     "accelerator.name": "accelerator",
     "numerics.state": "correctness",
 }
-
-
-@dataclass(frozen=True)
-class Scale:
-    """The unit in which numbers are shown, and its size in the unit of the metric."""
-
-    factor: float
-    unit: str
-
-    @property
-    def words(self) -> str:
-        """The unit behind a number."""
-        return f"\u00d7 {self.unit}" if self.unit.startswith("10") else self.unit
-
-
-_LARGE = 1e6  # a number with more digits is shown in millions, billions ...
-_TIMES = (Scale(1.0, "s"), Scale(1e-3, "ms"), Scale(1e-6, "µs"))
-_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
@@ -72,11 +55,12 @@ class MetricTable:
     baseline: str  # the system that the others are divided by; empty without ratios
     reference: str  # other results that all are divided by; or empty
     rows: tuple[TableRow, ...]
+    unlike: tuple[str, ...]  # in which settings columns with a ratio differ
 
     @property
     def title(self) -> str:
         """The metric in words."""
-        return metric_title(self.metric)
+        return metric_label(self.metric)
 
     @property
     def compared(self) -> tuple[str, ...]:
@@ -98,7 +82,7 @@ class MetricTable:
     @cached_property
     def scale(self) -> Scale:
         """The unit in which all its numbers are shown."""
-        return scale_of(self.points)
+        return scale_of_points(self.points)
 
     @property
     def uneven(self) -> bool:
@@ -107,19 +91,19 @@ class MetricTable:
 
     @property
     def basis(self) -> str:
-        """What the numbers are, in a sentence: `Geometric means of 3 repeats; in brackets 95% intervals.`"""
+        """What the numbers are, in a sentence: `Geometric means of 3 repeats, with 95% intervals.`"""
         counts = sorted({point.mean.count for point in self.points})
         if counts == [1]:
             return "Single runs, without intervals."
         kind = "Geometric means" if all(point.mean.geometric for point in self.points) else "Means"
         repeats = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
         intervals = any(point.mean.low is not None for point in self.points)
-        return f"{kind} of {repeats} repeats" + (f"; in brackets {CONFIDENCE:.0%} intervals." if intervals else ".")
+        return f"{kind} of {repeats} repeats" + (f", with {CONFIDENCE:.0%} intervals." if intervals else ".")
 
     @cached_property
     def notes(self) -> tuple[str, ...]:
-        """Why a number has no ratio, or one that says nothing; each reason once."""
-        return tuple(dict.fromkeys(note for point in self.points for note in _notes(point)))
+        """Why a number has no ratio, or one that says nothing, and what a ratio is of; each once."""
+        return tuple(dict.fromkeys((*self.unlike, *(note for point in self.points for note in _notes(point)))))
 
 
 def all_marks(points: Iterable[Point]) -> tuple[Mark, ...]:
@@ -140,31 +124,14 @@ def _notes(point: Point) -> Iterator[str]:
             yield f"of the reference: {NUMERICS} {reference.fields.get(NUMERICS)}"
 
 
-def metric_title(name: str) -> str:
-    """Return the label of a metric, or its name if it is none of ours."""
-    metric = metric_of(name)
-    return metric.label if metric else name
-
-
-def mean_text(mean: Mean, scale: Scale | None = None) -> str:
-    """Return a mean with its interval, as `compare` prints it but for the scale; a dash without a value."""
-    if mean.value is None:
-        return "-"
-    factor = scale.factor if scale else 1.0
-    low, high = (None if limit is None else limit / factor for limit in (mean.low, mean.high))
-    return format_interval(mean.value / factor, low, high)
-
-
-def scale_of(points: Iterable[Point]) -> Scale:
-    """Return the scale in which numbers of a metric have few digits."""
-    measured = list(points)
-    values, unit = [abs(point.mean.value) for point in measured if point.mean.value], measured[0].unit
-    if unit == "s":
-        return next((scale for scale in _TIMES if not values or max(values) >= scale.factor), _TIMES[0])
-    if not values or min(values) < _LARGE:
-        return Scale(1.0, unit)
-    exponent = 3 * int(math.log10(min(values)) // 3)
-    return Scale(10.0**exponent, f"10{str(exponent).translate(_RAISED)} {unit}")
+def judged(ratio: Ratio, metric: str) -> str:
+    """Return what a ratio says of a system: `better`, `worse`, `same`, or `cannot-tell`."""
+    verdict, direction = ratio.verdict, direction_of(metric)
+    if verdict == CANNOT_TELL:
+        return "cannot-tell"
+    if verdict == NO_DIFFERENCE or direction is Direction.NONE:
+        return "same"
+    return "better" if (verdict == MORE) == (direction is Direction.HIGHER) else "worse"
 
 
 def ratio_words(ratio: Ratio | None, unit: str) -> str:
@@ -209,6 +176,7 @@ def metric_table(section: Section, metric: str) -> MetricTable | None:
         rows=tuple(
             _row(cells, shown, systems) for cells in sorted(rows.values(), key=lambda cells: _order(cells, shown))
         ),
+        unlike=tuple(unlike_baselines([point.row for point in points], results.compare(metric).query)),
     )
 
 

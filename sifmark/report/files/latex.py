@@ -27,6 +27,7 @@ _SPECIAL = {
     "\u00b5": r"\textmu{}",
     "\u03bc": r"\textmu{}",
     "\u00b0": r"\textdegree{}",
+    "\u00b1": r"\textpm{}",
     "\u00d7": r"\texttimes{}",
     "\u2026": r"\dots{}",
     "\u20ac": r"\texteuro{}",
@@ -139,7 +140,7 @@ def _cell(column: Column, cell: Cell) -> str:
 
 
 def _with_numbers(text: str) -> str:
-    """Return words with numbers, such as `1.37x faster [1.20, 1.56]`, with each number as siunitx writes it."""
+    """Return words with numbers, such as `1.37x faster ± 2.4 %`, with each number as siunitx writes it."""
     parts: list[str] = []
     end = 0
     for match in _WRITTEN.finditer(text):

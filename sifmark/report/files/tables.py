@@ -10,14 +10,16 @@ from enum import Enum
 from sifmark.core.console import markdown_lines
 from sifmark.core.spreadsheets import spreadsheet_text
 from sifmark.report.charts.chart import Chart
-from sifmark.report.content.overview import Best, Summary
+from sifmark.report.charts.words import mean_text
+from sifmark.report.content.overview import Best, Summary, SummaryRow
 from sifmark.report.content.sections import ReportSection
 from sifmark.report.content.systems import SystemTable
-from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, Scale, TableRow, all_marks, mean_text, ratio_words
+from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, TableRow, all_marks, ratio_words
 from sifmark.report.report import Report
 from sifmark.report.results import Point
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean
 from sifmark.results.marks import Mark
+from sifmark.results.numbers import Scale
 
 _NAME = re.compile(r"[^a-z0-9]+")
 
@@ -43,7 +45,7 @@ class Cell:
     """A text, or a number with its interval and the symbols of its marks."""
 
     text: str
-    interval: str = ""  # [low, high]
+    interval: str = ""  # ± 1.2 %, or [low, high]
     marks: str = ""
 
     @property
@@ -98,32 +100,34 @@ def output_table(chart: Chart) -> FileTable:
 
 
 def summary_table(summary: Summary) -> FileTable:
-    """Return the best throughput of each workload by system, a row for each of them."""
+    """Return the best of each workload by system, a row for each of them."""
     rows = [
-        _summary_row(f"{row.title}, {row.section.key.task}", name, best, row.unit)
+        _summary_row(row, name, best)
         for row in summary.rows
         for name, best in zip(summary.systems, row.best, strict=True)
         if best is not None or not any(row.best)
     ]
     ratio = f"relative to {summary.baseline}" if summary.baseline else ""
     marks = all_marks(best.point for row in summary.rows for best in row.best if best)
-    columns = [Column("workload"), Column("system"), Column("throughput", Kind.NUMBER), Column("unit")]
-    columns += [Column("configuration"), *([Column(ratio, Kind.RATIO)] if ratio else [])]
-    width = len(columns)
+    columns = [Column("workload"), Column("metric"), Column("system"), Column("best", Kind.NUMBER), Column("unit")]
+    columns += [Column("configuration"), Column("beside it"), *([Column(ratio, Kind.RATIO)] if ratio else [])]
+    kept = [place for place, column in enumerate(columns) if any(row[place].text for row in rows)]
     return FileTable(
         name="summary",
-        title="The highest throughput of each workload",
-        notes=(f"Geometric means over repeats; in brackets {CONFIDENCE:.0%} intervals.", *_legend(marks)),
-        columns=tuple(columns),
-        rows=tuple(row[:width] for row in rows),
+        title="The best of each workload",
+        notes=(f"Geometric means over repeats, with {CONFIDENCE:.0%} intervals.", *_legend(marks)),
+        columns=tuple(columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in rows),
     )
 
 
-def _summary_row(workload: str, system: str, best: Best | None, unit: str) -> tuple[Cell, ...]:
+def _summary_row(row: SummaryRow, system: str, best: Best | None) -> tuple[Cell, ...]:
+    names = [Cell(f"{row.title}, {row.section.key.task}"), Cell(row.label), Cell(system)]
     if best is None:
-        return tuple(map(Cell, (workload, system, "-", unit, "-", "-")))
-    ratio, number = Cell(ratio_words(best.ratio, best.point.unit)), _number(best.point, best.scale)
-    return (Cell(workload), Cell(system), number, Cell(best.scale.words), Cell(best.configuration or "-"), ratio)
+        return (*names, *map(Cell, ("-", row.unit, "-", "", "-")))
+    ratio = f"not compared: {best.unlike}" if best.unlike else ratio_words(best.ratio, best.point.unit)
+    texts = (best.scale.unit, best.configuration or "-", ", ".join(best.beside), ratio)
+    return (*names, _number(best.point, best.scale), *map(Cell, texts))
 
 
 def measured_table(section: ReportSection, table: MetricTable) -> FileTable:

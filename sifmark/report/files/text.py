@@ -42,7 +42,7 @@ def _parts(report: Report) -> Iterator[str]:
         yield "## Questions of the study"
         yield _list(report.study.questions)
     yield "## Summary"
-    yield _table(summary_table(report.summary))
+    yield _table(summary_table(report.summary), report.summary.notes)
     yield from map(_picture, report.charts)
     for section in report.sections:
         yield from _section(section)
@@ -87,6 +87,7 @@ def _notices(notices: Iterable[Notice]) -> Iterator[str]:
 def _section(section: ReportSection) -> Iterator[str]:
     yield f"## {markdown_text(section.title)}"
     yield _list(f"Not compared: {reason}" for reason in section.refused)
+    yield _list(f"Allowed although not comparable: {reason}" for reason in section.overridden)
     yield from (_table(measured_table(section, table), table.notes) for table in section.tables)
     if section.failures:
         yield "### Runs that are no measurement"
@@ -98,10 +99,11 @@ def _section(section: ReportSection) -> Iterator[str]:
 
 
 def _left_out(report: Report) -> Iterator[str]:
-    if report.left_out or report.refused:
+    if report.left_out or report.refused or report.results.unmatched:
         yield "## Left out"
         yield _list(map(_reason, report.left_out))
         yield _list(f"Not compared: {each.reason}; for example {each.file}" for each in report.refused)
+        yield _list(f"Published, without a counterpart: {text}" for text in report.results.unmatched)
 
 
 def _reason(each: LeftOut) -> str:

@@ -45,16 +45,18 @@ from sifmark.report.charts.words import (
     mean_text,
     published_text,
     remarks,
+    scale_of_points,
     short,
 )
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults, Section
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.intervals import CONFIDENCE
+from sifmark.results.numbers import Scale
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Group, Output, Scalar, Study
 
-_BRACKETS = f"In brackets are {CONFIDENCE:.0%} confidence intervals."
+_INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
 SYSTEM, WORKLOAD, DATA = "system", "workload", "data"  # keys along which places are names
 _IDENTITY = ("workload", "task", "precision", "strategy")  # keys of a group that its results cannot differ in
 
@@ -79,6 +81,11 @@ class FilledOutput:
     def unit(self) -> str:
         """The unit of all points."""
         return self.points[0].unit
+
+    @property
+    def scale(self) -> Scale:
+        """The unit in which they are shown."""
+        return scale_of_points(self.points)
 
     @property
     def quantity(self) -> str:
@@ -189,11 +196,11 @@ def _caption(filled: FilledOutput) -> str:
             *caption_more_lines(len(filled.lines), len(most_complete(_curves(filled)))),
         ]
         return caption(output.title, points, filled.failed, *more)
-    brackets = [_BRACKETS] if output.kind == "table" and any(point.mean.low is not None for point in points) else []
+    intervals = [_INTERVALS] if output.kind == "table" and any(point.mean.low is not None for point in points) else []
     names = dict.fromkeys(mark.source for mark in filled.marks if output.kind == "table")
     printed = [f"Published figures: {'; '.join(names)}."] if names else []
     return caption(
-        output.title, (), (), "Numbers are means over repeats.", *brackets, *printed, *caption_reservations(points)
+        output.title, (), (), "Numbers are means over repeats.", *intervals, *printed, *caption_reservations(points)
     )
 
 
@@ -262,9 +269,10 @@ def _number(text: str) -> tuple[float, str]:
 def _map_spec(filled: FilledOutput) -> Spec:
     """Return a cell for each place of each line, the darker the larger."""
     most = max(point.mean.value or 0.0 for point in filled.points) or 1.0
+    factor = filled.scale.factor
     every = [
         HeatCell(
-            *(filled.at(point), line.label, axes.compact(point.mean.value or 0.0), (point.mean.value or 0.0) / most),
+            *(filled.at(point), line.label, axes.compact(datum.y / factor), datum.y / most),
             *(datum.description, datum.href),
         )
         for line in filled.lines
@@ -281,7 +289,7 @@ def _table(filled: FilledOutput) -> ChartTable:
     columns = (
         filled.place.name,
         "system",
-        axes.titled(filled.quantity, filled.unit),
+        axes.titled(filled.quantity, filled.scale.unit),
         "repeats",
         "published",
         "remarks",
@@ -300,7 +308,7 @@ def _table(filled: FilledOutput) -> ChartTable:
 def _row(filled: FilledOutput, line: PointSeries, point: Point) -> tuple[str, ...]:
     beside = "; ".join(dict.fromkeys(_published_beside(filled, point)))
     label = line.label if filled.output.x == SYSTEM or len(filled.lines) > 1 else short(point.system)
-    numbers = (mean_text(point.mean), str(point.mean.count), beside)
+    numbers = (mean_text(point.mean, filled.scale), str(point.mean.count), beside)
     return (filled.at(point), label, *numbers, ", ".join(remarks(point.results)))
 
 

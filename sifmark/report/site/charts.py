@@ -19,7 +19,7 @@ from sifmark.report.site.read import SiteResult, in_processes, usable_processors
 from sifmark.report.site.rows import marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with
 from sifmark.results.comparison.intervals import CONFIDENCE
-from sifmark.results.numbers import format_number
+from sifmark.results.numbers import format_quantity
 from sifmark.studies.history.changes import Change, Period
 from sifmark.studies.history.series import HistoryRun, Series
 
@@ -102,12 +102,12 @@ def _points(series: Series) -> Iterator[dict[str, Any]]:
         return
     for session in series.sessions[-MOST_POINTS * 5 :]:
         value = exp(session.logarithm)
-        text = f"{session.started:%Y-%m-%d}: {format_number(value)} {unit}, {len(session.runs)} runs"
+        text = f"{session.started:%Y-%m-%d}: {format_quantity(value, unit)}, {len(session.runs)} runs"
         yield {"x": _stamp(session.started), "y": value, "description": text, "href": "#periods"}
 
 
 def _of_run(run: HistoryRun, unit: str) -> str:
-    return f"{run.started:%Y-%m-%d %H:%M} UTC: {format_number(run.value)} {unit}"
+    return f"{run.started:%Y-%m-%d %H:%M} UTC: {format_quantity(run.value, unit)}"
 
 
 def _periods(periods: Sequence[Period]) -> list[Layer]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.report.charts.chart import Chart
-from sifmark.report.content.tables import mean_text
+from sifmark.report.charts.words import quantity_text
 from sifmark.report.page import style_sheet, template_environment
 from sifmark.report.site.rows import MOST_ROWS, SeriesRow, marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with, difference_texts
@@ -59,7 +59,7 @@ def _environment() -> Any:
     }
     environment.globals |= {
         "marks_of_rows": _marks_of_rows,
-        "mean_text": mean_text,
+        "quantity_text": quantity_text,
         "most_changes": MOST_CHANGES,
         "most_drawn": MOST_DRAWN,
         "most_listed": MOST_LISTED,

@@ -21,8 +21,9 @@ import orjson
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.anonymous import Anonymiser, anonymiser_of
+from sifmark.results.catalogue import KINDS, headlines
 from sifmark.results.comparison.compatibility import FIELDS
-from sifmark.results.comparison.observation import Observation, observe
+from sifmark.results.comparison.observation import PREFILL, Observation, observe
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import metric_value, metrics_of, value_at
 from sifmark.results.load import LoadedResult, load_file, result_files, run_keys
@@ -35,8 +36,8 @@ MOST_PROCESSES = 4  # each takes 60 to 130 MB
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
-ENERGY, LATENCY = "energy_per_unit", "latency_p99"
-METRICS = (THROUGHPUT, ENERGY, LATENCY)  # that pages show
+# The metrics that pages show: headlines of every kind of run, and what separates the kinds.
+METRICS = tuple(dict.fromkeys((THROUGHPUT, PREFILL, *headlines(*KINDS))))
 _FILES_AT_ONCE = 200
 _DIGEST = 12  # bytes: of a million digests, two are equal by chance once in 10^17 times
 Document = dict[str, Any]

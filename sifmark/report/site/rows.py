@@ -6,11 +6,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, mean_text, value_text
-from sifmark.report.site.read import ENERGY, LATENCY, METRICS, SiteResult
+from sifmark.report.charts.words import quantity_text
+from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
+from sifmark.report.site.read import METRICS, SiteResult
+from sifmark.results.catalogue import Direction, direction_of, headlines
 from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
-from sifmark.results.comparison.intervals import Mean
 from sifmark.results.comparison.observation import NODES, PLATFORM
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
@@ -21,6 +22,13 @@ from sifmark.studies.history.series import ABOUT_RUNS, series_key
 
 MOST_ROWS = 1000  # of a table
 MOST_FILES = 10  # of a row
+_Texts = Mapping[str, Mapping[Hashable, str]]  # by metric and the ID of the first repeat
+_ENERGY = "energy_per_unit"
+_LATENCIES = {
+    "latency_p99": "p99",
+    "time_to_first_token_p50": "to the first token",
+    "time_between_tokens_p50": "between tokens",
+}
 _USUAL = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)  # what `configuration_text` has
 _HIDDEN = {*PLATFORM, *ABOUT_RUNS, "schema_version", "power.scope"}
 
@@ -37,8 +45,7 @@ class SeriesRow:
     device: str
     settings: str
     repeats: int
-    throughput: Mean
-    throughput_unit: str
+    text: str  # its throughput, of generation in tokens, with unit and interval
     energy: str
     latency: str
     marks: tuple[Mark, ...]
@@ -46,11 +53,6 @@ class SeriesRow:
     files: tuple[str, ...]
     more_files: int
     ids: tuple[str, ...]
-
-    @property
-    def text(self) -> str:
-        """The throughput with its interval."""
-        return mean_text(self.throughput)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def measured(members: Sequence[SiteResult], by: str) -> Measurements:
     """Return what `compare` says of some results, metric by metric, with systems named by a field."""
     by_id = {each.id: each for each in members}
     comparisons = _comparisons(members, by)
-    texts = {metric: _texts(comparisons.get(metric), metric) for metric in (ENERGY, LATENCY)}
+    texts = {metric: _texts(comparison, metric) for metric, comparison in comparisons.items()}
     rows = [row for table in comparisons[THROUGHPUT].tables for row in _rows(table, by, by_id, texts)]
     titles = {each.observation.group: each.observation.title for each in reversed(members)}
     refused = {
@@ -147,20 +149,17 @@ def _has_value(result: SiteResult, metric: str) -> bool:
     return number is not None and number.value is not None
 
 
-def _texts(comparison: Comparison | None, metric: str) -> dict[Hashable, str]:
+def _texts(comparison: Comparison, metric: str) -> dict[Hashable, str]:
     """Return the mean of a metric with its unit, by the ID of the first repeat."""
-    tables = comparison.tables if comparison else []
     return {
-        row.observations[0].id: f"{mean_text(mean)} {table.units[metric]}"
-        for table in tables
+        row.observations[0].id: quantity_text(mean, table.units[metric])
+        for table in comparison.tables
         for row in table.rows
         if (mean := row.means[metric]).value is not None
     }
 
 
-def _rows(
-    table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], texts: Mapping[str, Mapping[Hashable, str]]
-) -> Iterator[SeriesRow]:
+def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], texts: _Texts) -> Iterator[SeriesRow]:
     """Yield the newest row of each series of a group."""
     newest: dict[Hashable, tuple[str, RepeatGroup]] = {}
     unit = table.units[THROUGHPUT]
@@ -184,16 +183,28 @@ def _rows(
             device=device_of(first),
             settings=_settings(row, varying),
             repeats=len(row.observations),
-            throughput=row.means[THROUGHPUT],
-            throughput_unit=unit,
-            energy=texts[ENERGY].get(first.id, ""),
-            latency=texts[LATENCY].get(first.id, ""),
+            text=_rate(first, texts),
+            energy=texts.get(_ENERGY, {}).get(first.id, ""),
+            latency=", ".join(_latencies(first, texts)),
             marks=marks_of_number(marks_named(by_id[each.id].marks) for each in row.observations),
             day=last[:10],
             files=tuple(each.file for each in row.observations[:MOST_FILES]),
             more_files=max(0, len(row.observations) - MOST_FILES),
             ids=tuple(each.id for each in row.observations),
         )
+
+
+def _rate(result: SiteResult, texts: _Texts) -> str:
+    """Return the first headline of which more is better."""
+    names = (name for name in headlines(result.observation.kind) if direction_of(name) is Direction.HIGHER)
+    shown = (texts.get(name, {}).get(result.id) for name in (*names, THROUGHPUT))
+    return next(filter(None, shown), "-")
+
+
+def _latencies(result: SiteResult, texts: _Texts) -> Iterator[str]:
+    for name, words in _LATENCIES.items():
+        if text := texts.get(name, {}).get(result.id):
+            yield f"{text} {words}"
 
 
 def _settings(row: RepeatGroup, varying: Iterable[str]) -> str:

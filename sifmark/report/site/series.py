@@ -6,7 +6,7 @@ from typing import Any
 
 from sifmark.core.files import sha256_json
 from sifmark.report.charts.chart import ChartTable
-from sifmark.report.content.tables import mean_text
+from sifmark.report.charts.words import mean_text
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
@@ -14,6 +14,7 @@ from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.comparison.tables import ratio_text
 from sifmark.results.marks import Mark
+from sifmark.results.numbers import scale_of
 from sifmark.studies.history.changes import Change, History, histories
 from sifmark.studies.history.environment import EnvironmentChange
 from sifmark.studies.history.series import LoadedHistory, history_of
@@ -42,18 +43,20 @@ class SeriesHistory:
     def period_table(self) -> ChartTable:
         """Its periods as a table, with the change that each began with."""
         unit = self.history.series.unit
+        means = [period.mean for period in self.history.periods]
+        scale = scale_of(unit, (mean.value for mean in means if mean.value is not None))
         rows = (
             (
                 f"{period.first:%Y-%m-%d}",
                 f"{period.last:%Y-%m-%d}",
                 str(len(period.runs)),
-                mean_text(period.mean),
+                mean_text(period.mean, scale),
                 change_text(change, unit) if change else "",
                 f"{change.probability:.1g}" if change else "",
             )
             for change, period in zip((None, *self.history.changes), self.history.periods, strict=True)
         )
-        return ChartTable(("from", "to", "runs", f"throughput [{unit}]", "change", "p"), tuple(rows))
+        return ChartTable(("from", "to", "runs", f"throughput [{scale.unit}]", "change", "p"), tuple(rows))
 
     @property
     def newest_change(self) -> Change | None:
@@ -117,7 +120,7 @@ def difference_texts(differences: Sequence[EnvironmentChange]) -> list[str]:
 
 
 def change_text(change: Change, unit: str) -> str:
-    """Return what happened to performance: `1.06x slower [1.05, 1.07]`."""
+    """Return what happened to performance: `1.06x slower ± 0.9 %`."""
     return ratio_text(change.ratio, unit)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
-from sifmark.results.catalogue import Role, column_of, paths_with
+from sifmark.results.catalogue import Role, column_of, headlines, kind_of, paths_with
 from sifmark.results.comparison.compatibility import DECISIVE, FIELDS, format_value, unit_field
 from sifmark.results.comparison.observation import EVALUATED, PLATFORM, SETTING, Observation, observe
-from sifmark.results.comparison.query import DEFAULT_METRICS, Query
+from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of
 from sifmark.results.envelope import signer_of
@@ -68,7 +68,7 @@ class ResultCollection:
             )
 
     def _require_metrics(self, query: Query) -> None:
-        if query.every_metric or query.metrics == DEFAULT_METRICS or not self.metrics:
+        if query.every_metric or query.by_default or not self.metrics:
             return
         for name in query.metrics:
             if name not in self.metrics:
@@ -142,7 +142,8 @@ def _add(collection: ResultCollection, result: LoadedResult, side: str, query: Q
     metrics = metrics_of(result.document)
     collection.metrics.update(metrics)
     collection.fields.update(name for name in query.extra_fields if has_path(result.document, name))
-    names = metrics if query.every_metric else {*query.metrics, THROUGHPUT}  # which scaling needs
+    own = headlines(kind_of(result.document)) if query.by_default else ()
+    names = metrics if query.every_metric else {*query.metrics, *own, THROUGHPUT}  # which scaling needs
     numbers = {name: metric_value(metrics[name]) for name in names if name in metrics}
     numbers |= measure(result.document) if measure else {}
     fields = (*FIELDS, *query.extra_fields)

@@ -16,7 +16,7 @@ from sifmark.results.comparison.compatibility import (
     unit_field,
 )
 from sifmark.results.comparison.observation import ComparisonGroup, Observation
-from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.query import Query, default_metrics
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling, varying_fields
 from sifmark.results.comparison.scaling import set_scaling
 from sifmark.results.comparison.sessions import mean
@@ -29,8 +29,14 @@ class ComparisonTable:
     group: ComparisonGroup
     title: str
     rows: list[RepeatGroup]
-    units: dict[str, str]
+    units: dict[str, str]  # of each metric that was compared
     allowed: list[Incompatibility]
+    shown: tuple[str, ...] = ()  # the metrics to print, the most important one first; all of them if empty
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics to print."""
+        return self.shown or tuple(self.units)
 
     def unmatched_baselines(self, query: Query) -> list[RepeatGroup]:
         """Return the baselines that no other row is compared with."""
@@ -118,12 +124,14 @@ def compare_observations(observations: Iterable[Observation], query: Query) -> C
     tables: list[ComparisonTable] = []
     refused: list[Incompatibility] = []
     for group, members in sorted(groups.items()):
-        problems = list(incompatibilities(group, members, query.metrics))
+        shown = default_metrics(members) if query.by_default else query.metrics
+        metrics = tuple(dict.fromkeys((*shown, *query.metrics[:1])))  # the first is what a gate judges
+        problems = list(incompatibilities(group, members, metrics))
         if forbidden := [problem for problem in problems if problem.field not in query.allowed]:
             refused += forbidden
         else:
-            rows, units = _rows(members, query), _units(members, query.metrics)
-            tables.append(ComparisonTable(group, members[0].title, rows, units, problems))
+            rows, units = _rows(members, replace(query, metrics=metrics)), _units(members, metrics)
+            tables.append(ComparisonTable(group, members[0].title, rows, units, problems, shown))
     return Comparison(query, tables, refused, excluded)
 
 

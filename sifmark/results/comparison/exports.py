@@ -55,7 +55,7 @@ def comparison_records(comparison: Comparison) -> Iterator[tuple[RepeatGroup, Re
     """Yield the same rows, each with the repeats that it is of."""
     for table in comparison.tables:
         for row in table.rows:
-            for metric in comparison.query.metrics:
+            for metric in table.metrics:
                 record = {
                     **_group(table),
                     "side": row.side,

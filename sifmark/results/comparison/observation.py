@@ -12,7 +12,8 @@ from sifmark.results.summary import MIXED, precision_kind
 
 SETTING = SETTING_PREFIX
 PRECISION, PRECISION_KIND = f"{SETTING}precision", f"{SETTING}precision_kind"
-COMPILED = f"{SETTING}compile"
+COMPILED, CONCURRENCY = f"{SETTING}compile", f"{SETTING}concurrency"
+PREFILL = "prefill_throughput"  # a metric that only generation has
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
 ENVIRONMENT = "environment."
@@ -59,6 +60,16 @@ class Observation:
     session: Session = UNKNOWN_SESSION
     started: str = ""  # UTC, ISO 8601
     host: str | None = None
+
+    @property
+    def kind(self) -> str:
+        """The kind of run, as `catalogue.kind_of` has it of a document."""
+        task = self.group.task
+        if task != "inference":
+            return task
+        if self.fields.get(CONCURRENCY):
+            return "requests"
+        return "generation" if PREFILL in self.numbers else task
 
 
 def observe(

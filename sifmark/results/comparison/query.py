@@ -1,14 +1,18 @@
 """What a comparison is asked for."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sifmark.results.catalogue import headlines
 from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.sessions import BETWEEN
 
 KEPT, PUBLISHED = "baseline", "published"  # kinds of reference, as in `baseline:NAME`
+# Of a table of results, `default_metrics` puts the headlines of their kinds of run in place of these.
 DEFAULT_METRICS = ("throughput", "step_time_p50", "peak_process_memory")
+_MOST_HEADLINES = 3
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,11 @@ class Query:
     against: bool = False  # the results of the other side are the baselines
     baseline: tuple[str, str] | None = None  # or those with this field and value
     between: float = BETWEEN  # standard deviation of sessions where results do not show it, a fraction
+
+    @property
+    def by_default(self) -> bool:
+        """Whether no metrics were asked for, so that each table has the headlines of its results."""
+        return self.metrics is DEFAULT_METRICS and not self.every_metric  # somebody may name the same ones
 
     @property
     def relative(self) -> bool:
@@ -45,6 +54,14 @@ class Query:
             return candidate.side == "against"
         name, value = self.baseline
         return _matches(candidate.fields.get(name), value)
+
+
+def default_metrics(observations: Iterable[Observation]) -> tuple[str, ...]:
+    """Return the metrics to compare of some results if none are asked for: headlines with a value, then memory."""
+    results = list(observations)
+    measured = {name for each in results for name, number in each.numbers.items() if number.value is not None}
+    named = [name for name in headlines(*(each.kind for each in results)) if name in measured][:_MOST_HEADLINES]
+    return tuple(dict.fromkeys((*named, DEFAULT_METRICS[-1]))) if named else DEFAULT_METRICS
 
 
 def _matches(value: Any, wanted: str) -> bool:

@@ -1,7 +1,7 @@
 """A comparison as tables for people: for a terminal and in Markdown. A dash marks what is missing; a note says why."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, SHOWN, follows_devices
 from sifmark.results.comparison.sessions import ONE_SESSION
 from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN, UNSTEADY
-from sifmark.results.numbers import format_interval, format_number
+from sifmark.results.numbers import Scale, format_interval, format_number, format_quantity, scale_of
 from sifmark.results.summary import HALF, PURE
 from sifmark.results.warnings import STALLED
 
@@ -79,7 +79,7 @@ def exclusion_text(excluded: Excluded) -> str:
 
 
 def ratio_text(ratio: Ratio, unit: str) -> str:
-    """Return a ratio in words: `1.37x faster [1.20, 1.56]`, `1.02x [0.95, 1.10], no difference shown`."""
+    """Return a ratio in words: `1.371x faster ± 2.4 %`, `1.02x [0.91, 1.14], no difference shown`."""
     if ratio.value is None:
         return "-"
     if ratio.low is None or ratio.high is None:
@@ -132,9 +132,9 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
         yield style.line(f"workload {group.identity}; in all: {', '.join(_common_fields(table, varying))}")
     for incompatibility in table.allowed:
         yield style.line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
-    yield from map(style.line, _unlike_baselines(table, query))
+    yield from map(style.line, unlike_baselines(table.rows, query))
     yield ""
-    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, query, varying)
+    rows = _pair_rows(table, query, varying) if query.relative else _plain_rows(table, varying)
     yield from style.table(rows)
     if table.scalings:
         yield ""
@@ -148,19 +148,17 @@ def _titled(table: ComparisonTable, query: Query, style: TableStyle, details: bo
 
 def _overview(comparison: Comparison) -> list[Cells]:
     """Return a row for each table: the best of each side by the first metric, and their ratio."""
-    rows, metric = (
-        [["workload", "task", "best baseline", "best other", "other / baseline"]],
-        comparison.query.metrics[0],
-    )
+    rows = [["workload", "task", "metric", "best baseline", "best other", "other / baseline"]]
     for table in comparison.tables:
+        metric = table.metrics[0]
         unit = table.units[metric]
         baseline, other = (_best(table, comparison.query, metric, side) for side in (True, False))
         if baseline is None or other is None:
             continue
         # The best rows may be of different configurations, which have no ratio.
         best = other.ratios[metric] if other.baseline is baseline else Ratio(None)
-        values = [f"{_mean_text(row.means[metric])} {unit}" for row in (baseline, other)]
-        rows.append([table.title.partition(",")[0], table.group.task, *values, ratio_text(best, unit)])
+        values = [_quantity(row.means[metric], unit) for row in (baseline, other)]
+        rows.append([table.title.partition(",")[0], table.group.task, metric, *values, ratio_text(best, unit)])
     return rows if len(rows) > 1 else []
 
 
@@ -175,16 +173,20 @@ def _pair_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> 
     systems = _systems(table, query, varying)
     ratio_name = f"{systems.other} / {systems.baseline}"
     cells = [[*map(column_of, systems.keys), "metric", systems.baseline, systems.other, ratio_name]]
+    scales = _scales(table)
     lonely = set(map(id, table.unmatched_baselines(query)))
     for row in table.rows:
         is_baseline = query.is_baseline(row)
         if is_baseline and id(row) not in lonely:
             continue
-        for number, metric in enumerate(query.metrics):
+        for number, metric in enumerate(table.metrics):
             keys = [_cell(row.fields.get(name)) if number == 0 else "" for name in systems.keys]
-            values = [_mean_cell(side, metric) for side in ((row, None) if is_baseline else (row.baseline, row))]
+            values = [
+                _mean_cell(side, metric, scales[metric])
+                for side in ((row, None) if is_baseline else (row.baseline, row))
+            ]
             compared = ratio_text(row.ratios[metric], table.units[metric]) if metric in row.ratios else "-"
-            cells.append([*keys, f"{metric} [{table.units[metric]}]", *values, compared])
+            cells.append([*keys, f"{metric} [{scales[metric].unit}]", *values, compared])
     return cells
 
 
@@ -214,12 +216,13 @@ def _systems(table: ComparisonTable, query: Query, varying: Sequence[str]) -> Sy
     return Systems("baseline", "results", keys)
 
 
-def _plain_rows(table: ComparisonTable, query: Query, varying: Sequence[str]) -> list[Cells]:
+def _plain_rows(table: ComparisonTable, varying: Sequence[str]) -> list[Cells]:
     """Return a row for each configuration: its fields, how many repeats, and the mean of each metric."""
-    cells = [[*map(column_of, varying), "n", *(f"{metric} [{table.units[metric]}]" for metric in query.metrics)]]
+    scales = _scales(table)
+    cells = [[*map(column_of, varying), "n", *(f"{metric} [{scale.unit}]" for metric, scale in scales.items())]]
     for row in table.rows:
         fields = [_cell(row.fields.get(name)) for name in varying]
-        means = [_mean_text(row.means[metric], len(row.observations)) for metric in query.metrics]
+        means = [_mean_text(row.means[metric], scale, len(row.observations)) for metric, scale in scales.items()]
         cells.append([*fields, str(len(row.observations)), *means])
     return cells
 
@@ -246,21 +249,34 @@ def _common_fields(table: ComparisonTable, varying: Sequence[str]) -> list[str]:
     return [f"{column_of(name)} {_cell(value)}" for name, value in common.items() if not _is_expected(name, value)]
 
 
-def _mean_cell(row: RepeatGroup | None, metric: str) -> str:
+def _scales(table: ComparisonTable) -> dict[str, Scale]:
+    """Return the unit in which a table shows each metric."""
+    means = {metric: [row.means[metric].value for row in table.rows] for metric in table.metrics}
+    return {
+        metric: scale_of(table.units[metric], (value for value in values if value is not None))
+        for metric, values in means.items()
+    }
+
+
+def _mean_cell(row: RepeatGroup | None, metric: str, scale: Scale) -> str:
     if row is None or row.means[metric].value is None:
         return "-"
-    return f"{_mean_text(row.means[metric], len(row.observations))}  n={row.means[metric].count}"
+    return f"{_mean_text(row.means[metric], scale, len(row.observations))}  n={row.means[metric].count}"
 
 
-def _mean_text(mean: Mean, count: int = 0) -> str:
+def _quantity(mean: Mean, unit: str) -> str:
+    return "-" if mean.value is None else format_quantity(mean.value, unit, mean.low, mean.high)
+
+
+def _mean_text(mean: Mean, scale: Scale, count: int) -> str:
     if mean.value is None:
         return "-"
     part = f" ({mean.count} of {count})" if mean.count < count else ""
-    return format_interval(mean.value, mean.low, mean.high) + part
+    return scale.text(mean.value, mean.low, mean.high) + part
 
 
 def _factor(ratio: Ratio, word: str = "") -> str:
-    """Return `1.37x faster [1.20, 1.56]` of a ratio that has an interval."""
+    """Return `1.371x faster ± 2.4 %` of a ratio that has an interval."""
     number, _, interval = format_interval(ratio.value or 0.0, ratio.low, ratio.high).partition(" ")
     return f"{number}x{word and f' {word}'} {interval}"
 
@@ -277,7 +293,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     means = [mean for row in table.rows for mean in row.means.values()]
     if any(mean.low is not None for mean in means):
         kinds = "geometric means" if all(mean.geometric for mean in means if mean.value is not None) else "means"
-        yield f"{kinds} of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals (Student's, Welch's)"
+        yield f"{kinds} of n fresh-process repeats, with {CONFIDENCE:.0%} intervals (Student's, Welch's)"
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     yield from _unlike(table)
@@ -312,13 +328,13 @@ def _unlike(table: ComparisonTable) -> Iterator[str]:
         yield "half precision is pure in some of these results, and mixed in others: weights and sums are not the same"
 
 
-def _unlike_baselines(table: ComparisonTable, query: Query) -> Iterator[str]:
+def unlike_baselines(rows: Iterable[RepeatGroup], query: Query) -> Iterator[str]:
     """Yield the fields, besides the one that was asked for, in which rows differ from the baselines of their ratios."""
     asked = {query.baseline[0]} if query.baseline else set()
     if PRECISION in asked:
         asked.add(PRECISION_KIND)
     differing: dict[str, str] = {}
-    for row in table.rows:
+    for row in rows:
         if row.baseline is not None:
             before = row.baseline.fields
             for name in row.fields.keys() - asked:

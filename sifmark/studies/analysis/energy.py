@@ -9,7 +9,7 @@ from typing import Any
 
 from sifmark.core.errors import UsageError
 from sifmark.results.comparison.tables import TableStyle
-from sifmark.results.numbers import format_number, format_scaled
+from sifmark.results.numbers import format_number, format_quantity
 
 COLUMNS = (
     *("name", "runs", "own_joules", "own_seconds", "own_watts", "own_covers", "own_reason"),
@@ -186,7 +186,7 @@ def _cells(row: EnergyRow) -> list[str]:
 
 
 def _energy_cells(part: MeasuredEnergy) -> list[str]:
-    joules = MISSING if part.joules is None else format_scaled(part.joules, "J")
+    joules = MISSING if part.joules is None else format_quantity(part.joules, "J")
     return [joules, MISSING if part.seconds is None else f"{format_number(part.seconds)} s", part.covers]
 
 

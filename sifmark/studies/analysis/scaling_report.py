@@ -7,7 +7,7 @@ from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import TableStyle, disturbances_of, percentage_text
 from sifmark.results.documents import MetricValue
-from sifmark.results.numbers import format_interval, format_number, format_quantity
+from sifmark.results.numbers import Scale, format_interval, format_quantity, scale_of
 from sifmark.studies.analysis.scaling import ScalingCurve, ScalingPoint
 from sifmark.studies.analysis.step_time import COMMUNICATION, EVIDENCE, PARTS, Part
 
@@ -73,14 +73,16 @@ def _count(point: ScalingPoint) -> str:
 
 
 def _speed_cells(curve: ScalingCurve) -> list[list[str]]:
-    head = ["devices", "nodes", "batch", "n", f"throughput [{curve.unit}]", "ideal", "speed-up", "efficiency"]
-    return [head, *(_speed_row(point) for point in curve.points)]
+    values = [point.throughput.value for point in curve.points]
+    scale = scale_of(curve.unit, (value for value in values if value is not None))
+    head = ["devices", "nodes", "batch", "n", f"throughput [{scale.unit}]", "ideal", "speed-up", "efficiency"]
+    return [head, *(_speed_row(point, scale) for point in curve.points)]
 
 
-def _speed_row(point: ScalingPoint) -> list[str]:
+def _speed_row(point: ScalingPoint, scale: Scale) -> list[str]:
     measured, batch = point.throughput, point.row.fields[BATCH]
-    value = MISSING if measured.value is None else format_interval(measured.value, measured.low, measured.high)
-    ideal = MISSING if point.ideal is None else format_number(point.ideal)
+    value = MISSING if measured.value is None else scale.text(measured.value, measured.low, measured.high)
+    ideal = MISSING if point.ideal is None else scale.text(point.ideal)
     counts = [point.devices, point.nodes, batch, measured.count]
     relative = [MISSING, MISSING] if point.is_reference else [_factor(point.speedup), percentage_text(point.efficiency)]
     return [*map(str, counts), value, ideal, *relative]

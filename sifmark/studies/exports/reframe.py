@@ -13,7 +13,7 @@ from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.script import facts_line, start_lines, start_options
 from sifmark.studies.study import PlannedRun, StudyPlan
 
-_SCHEMA = "result-1.1.json"
+_SCHEMA = "result-1.2.json"
 _HEAD = '''\
 """{heading}
 
@@ -134,7 +134,7 @@ class SifmarkRun(rfm.RunOnlyRegressionTest):
         }
 
 
-with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "result-1.1.json"), encoding="utf-8") as schema:
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "result-1.2.json"), encoding="utf-8") as schema:
     VALIDATOR = jsonschema.Draft202012Validator(json.load(schema))
 '''
 _CLASS = """

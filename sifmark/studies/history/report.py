@@ -8,10 +8,10 @@ from sifmark.core.console import printable
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.exports import field_columns, group_columns
-from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.tables import ratio_text
-from sifmark.results.numbers import format_interval
+from sifmark.results.numbers import scale_of
 from sifmark.studies.history.changes import RATE, Change, History
 from sifmark.studies.history.environment import EnvironmentChange
 from sifmark.studies.history.series import LoadedHistory, RunSession
@@ -82,11 +82,18 @@ def _rows(history: History, varying: Sequence[str]) -> Iterator[list[Any]]:
     where = [series.title.partition(",")[0], series.group.task, series.system]
     where += [format_value(series.fields.get(name)) for name in varying]
     for change, period in zip((None, *history.changes), history.periods, strict=True):
-        mean = period.mean
-        value = "-" if mean.value is None else format_interval(mean.value, mean.low, mean.high)
+        value, unit = _value(period.mean, series.unit)
         days = [f"{period.first:%Y-%m-%d}", f"{period.last:%Y-%m-%d}"]
         counts = [str(len(_sessions(period.runs, series.sessions))), str(len(period.runs))]
-        yield [*map(printable, where), *days, *counts, value, series.unit, *_cells(change, series.unit)]
+        yield [*map(printable, where), *days, *counts, value, unit, *_cells(change, series.unit)]
+
+
+def _value(mean: Mean, unit: str) -> tuple[str, str]:
+    """Return a mean with its interval, and the unit in which it is shown."""
+    if mean.value is None:
+        return "-", unit
+    scale = scale_of(unit, [mean.value])
+    return scale.text(mean.value, mean.low, mean.high), scale.unit
 
 
 def _cells(change: Change | None, unit: str) -> list[str]:

@@ -89,7 +89,7 @@ class _DocumentReader:
         self.path = path
         self.document = document
         self.workloads = frozenset(cards())
-        self.metrics = frozenset(read_schema("result-1.1")["properties"]["metrics"]["properties"])
+        self.metrics = frozenset(read_schema("result-1.2")["properties"]["metrics"]["properties"])
         self.conditions = read_schema(SCHEMA)["$defs"]["conditions"]["properties"]
 
     def study(self) -> PublishedStudy:

@@ -82,7 +82,7 @@ def comparison_text(row: PublishedRow) -> str:
 def notes(comparison: PublishedComparison) -> Iterator[str]:
     """Yield what readers of the table must know: traps, warnings, and what has no counterpart."""
     if any(row.measured.low is not None for row in comparison.rows):
-        yield f"geometric means of n fresh-process repeats; in brackets {CONFIDENCE:.0%} intervals"
+        yield f"geometric means of n fresh-process repeats, with {CONFIDENCE:.0%} intervals"
     yield from (f"note: {trap}" for trap in comparison.study.traps if comparison.rows)
     traps = [(row.figure.table, trap) for row in comparison.rows for trap in row.figure.traps]
     yield from (f"note on {table}: {trap}" for table, trap in dict.fromkeys(traps))

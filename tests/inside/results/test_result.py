@@ -19,6 +19,7 @@ from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 from entrypoints.results import numerics, result
 from entrypoints.results.metrics.by_workload import (
+    OF_ATTENTION,
     OF_CHAINS,
     OF_GENERATION,
     OF_POINTS,
@@ -27,9 +28,9 @@ from entrypoints.results.metrics.by_workload import (
     every_metric,
 )
 from entrypoints.results.outcome import Outcome
-from entrypoints.system import environment, host
+from entrypoints.system import environment, host, session
 
-SCHEMA = json.loads((ROOT / "schemas" / "result-1.1.json").read_text("utf-8"))
+SCHEMA = json.loads((ROOT / "schemas" / "result-1.2.json").read_text("utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 IMAGE = {**BUILT, "file": FILE}
 CARD = cards.load()["resnet50"]
@@ -44,6 +45,7 @@ def document(measurement, outcome, image=None, site=None, card=CARD, words=()):
         configuration=resolve(parse(words), card, None),
         image=image,
         host=host.facts(),
+        session=session.facts({"SLURM_JOB_ID": "4711"}),
         conditions=host.conditions(rapl.power_cap),
         conditions_after=host.conditions_after(host.counters()),
         environment=environment.described({"OMP_NUM_THREADS": "2", "HOME": "/root"}),
@@ -173,15 +175,15 @@ def test_every_metric_of_this_version_stands_in_the_schema():
         ("resnet50", "inference", frozenset()),
         ("lstm", "training", frozenset()),
         ("bert_base", "inference", OF_TOKENS),
-        ("gpt2", "training", OF_TOKENS),
-        ("gpt2", "inference", OF_TOKENS | OF_GENERATION),
+        ("gpt2", "training", OF_TOKENS | OF_ATTENTION),
+        ("gpt2", "inference", OF_TOKENS | OF_GENERATION | OF_ATTENTION),
         ("mcmc", "sampling", OF_CHAINS),
         ("memory_copy", "microbenchmark", OF_POINTS),
     ],
 )
 def test_metrics_that_a_workload_cannot_have_are_left_out(workload, task, possible):
     values = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
-    some = OF_TOKENS | OF_GENERATION | OF_CHAINS | OF_POINTS
+    some = OF_ATTENTION | OF_TOKENS | OF_GENERATION | OF_CHAINS | OF_POINTS
     always = set(every_metric()) - some - OF_RANKS
     assert set(values) & some == possible and set(values) - some == always
 

@@ -231,7 +231,7 @@ def test_too_few_file_descriptors_are_a_result(double):
 
 
 def test_a_document_that_is_not_valid_is_our_defect(double, double_tree):
-    schema = double_tree / "schemas" / "result-1.1.json"
+    schema = double_tree / "schemas" / "result-1.2.json"
     original = schema.read_text("utf-8")
     schema.write_text(json.dumps({"required": ["something_else"]}))
     try:

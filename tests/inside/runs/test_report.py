@@ -11,36 +11,34 @@ from entrypoints.results.steadiness import outliers
 from entrypoints.runs.report import duration_text, report, significant, throttling, warnings_of
 from entrypoints.system.console import aligned
 
+SPINS, SLEEPS = "libgomp: 300000 spins (default)", "libgomp: 0 spins (OMP_WAIT_POLICY)"
+
 
 @pytest.fixture
 def whole():
     """A result as a run on a CPU wrote it, but with numbers that stay the same."""
-    document = json.loads((ROOT / "schemas" / "examples" / "result-1.1" / "training.json").read_text())
-    for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944, "step_time_p99": 0.9216}.items():
+    document = json.loads((ROOT / "schemas" / "examples" / "result-1.2" / "training.json").read_text())
+    for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944}.items():
         document["metrics"][name]["value"] = value
+    document["metrics"]["step_time_p99"] = {"value": None, "unit": "s", "reason": "too few"}
     document["steps"]["quantiles"]["p100"] = 0.9219
     return {**document, "started": "2026-11-26T05:00:00.000Z", "finished": "2026-11-26T05:00:12.100Z"}
 
 
 @pytest.mark.parametrize(
-    ("value", "half", "text"),
+    ("value", "text"),
     [
-        (7.9412, 0.12, "7.94"),
-        (7.9412, 0.0012, "7.9412"),
-        (12345.6, 310.0, "12,350"),
-        (12345.6, 9000.0, "12,300"),
-        (2.0239, 4.9, "2.02"),
-        (0.0, None, "0"),
-        (3.14159, None, "3.142"),
-        (123456.7, None, "123,500"),
-        (0.00123456, None, "0.001235"),
-        (2.246e-06, None, "2.246e-06"),
-        (float("inf"), None, "inf"),
-        (1.7976931348623157e308, None, "1.798e+308"),
+        (0.0, "0"),
+        (3.14159, "3.142"),
+        (123456.7, "123,500"),
+        (0.00123456, "0.001235"),
+        (2.246e-06, "2.246e-06"),
+        (float("inf"), "inf"),
+        (1.7976931348623157e308, "1.798e+308"),
     ],
 )
-def test_a_number_has_as_many_digits_as_its_interval_warrants_and_at_least_three(value, half, text):
-    assert significant(value, half) == text
+def test_a_number_has_four_significant_digits(value, text):
+    assert significant(value) == text
 
 
 @pytest.mark.parametrize(
@@ -65,7 +63,7 @@ def test_the_report_has_the_number_first_and_the_place_last(whole):
 
 
 def test_a_percentile_is_shown_of_steps_that_are_enough_for_it(whole):
-    whole["steps"].update(count=110, untimed=10)
+    whole["metrics"]["step_time_p99"] = {"value": 0.9216, "unit": "s"}
     assert report(whole, None)[2] == "  step time    919.4 ms median, 921.6 ms p99"
 
 
@@ -79,6 +77,8 @@ def test_language_models_and_targets_have_their_own_numbers(whole):
     }
     whole["metrics"].update({name: {"value": value, "unit": "x"} for name, value in numbers.items()})
     lines = [line.strip() for line in report(whole, None)]
+    heads = [line.split()[0] for line in lines]
+    assert heads[1:5] == ["tokens", "first", "next", "generation"] and "throughput" in heads[5:]
     for line in (
         "tokens       1,234 tokens/s",
         "generation   99.00 new tokens/s",
@@ -113,15 +113,19 @@ def test_the_report_warns_of_clocks_that_were_held_down(whole, kind, share, begi
 
 
 @pytest.mark.parametrize(
-    ("delay", "threads", "stolen", "beginning"),
+    ("delay", "threads", "wait", "stolen", "beginning"),
     [
-        (2.0, 1, 0.0, None),
-        (2.5, 1, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
-        (2.5, 64, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
-        (None, 1, 1000.0, "the hypervisor took "),
+        (2.0, 2, SPINS, 0.0, None),
+        (2.5, 1, SPINS, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, SLEEPS, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, None, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, SPINS, 0.0, "the host was busy: threads waited 2.500 % of their time. Busy waiting of OpenMP"),
+        (2.5, 64, SPINS, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
+        (None, 1, SPINS, 1000.0, "the hypervisor took "),
     ],
 )
-def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, stolen, beginning):
+def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, wait, stolen, beginning):
+    whole["conditions_after"]["openmp_wait"]["value"] = wait
     whole["conditions_after"]["run_delay"]["value"] = delay
     whole["conditions_after"]["cpu_stolen"]["value"] = stolen
     whole["configuration"]["threads"] = threads
@@ -153,9 +157,26 @@ def test_libraries_that_are_loaded_first_are_named(whole):
     assert line.split()[0] == "warning" and line.endswith(": slowclock.so, libjemalloc.so.2")
 
 
-def test_the_interval_is_that_over_steps(whole):
-    whole["steadiness"]["throughput_interval"] = {"low": 2.0518, "high": 2.3031, "unit": "images/s"}
-    assert report(whole, None)[1] == "  throughput   2.18 images/s   (95 % over steps: 2.05 to 2.30)"
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (2.0518, 2.3031, "± 5.8 %"),
+        (2.177, 2.179, "± 0.06 %"),
+        (2.1784, 2.17841, "± 0.01 %"),
+        (1.2, 3.1, "[1.20, 3.10]"),
+        (0.0, 2.2, "[0, 2.20]"),
+    ],
+)
+def test_the_interval_is_that_over_steps(whole, low, high, text):
+    whole["steadiness"]["throughput_interval"] = {"low": low, "high": high, "unit": "images/s"}
+    assert report(whole, None)[1] == f"  throughput   2.178 images/s {text}   (95 % over steps)"
+
+
+def test_the_memory_of_a_run_is_in_gib_from_one_on(whole):
+    whole["metrics"]["peak_process_memory"]["value"] = 1240.0
+    whole["metrics"]["peak_allocated_memory"]["value"] = 512.0
+    (line,) = [line for line in report(whole, None) if line.split()[0] == "memory"]
+    assert line.endswith("1.211 GiB host, 512.0 MiB device")
 
 
 def test_a_run_without_steps_has_no_number(whole):

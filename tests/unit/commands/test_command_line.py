@@ -27,7 +27,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.core.terminal import configure, output
 
-RESULT = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
+RESULT = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
 
 
 def typed(program: str, folder: Path, *words: str, **changes: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from sifmark.core import paths
 
-RESULTS = paths.ROOT / "schemas" / "examples" / "result-1.1"
+RESULTS = paths.ROOT / "schemas" / "examples" / "result-1.2"
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from sifmark.doctor.image import check_result
 from sifmark.engines import CheckFailed
 from sifmark.recipes.labels import WORKLOADS
 
-EXAMPLES = paths.SCHEMAS / "examples" / "result-1.1"
+EXAMPLES = paths.SCHEMAS / "examples" / "result-1.2"
 
 
 def checks_of(name: str, **changes: Any) -> dict[str, Check]:

@@ -103,7 +103,9 @@ def with_microbenchmarks(results: ReportResults) -> ReportResults:
 def _memory_copy(like: ReportResult, value: float) -> ReportResult:
     observed, name = like.observation, "memory_copy"
     numbers = {metric: number for metric, number in observed.numbers.items() if metric.startswith("phases")}
-    numbers["peak_bandwidth"] = next(iter(observed.numbers.values()))._replace(value=value, unit="GB/s", reason=None)
+    number = next(iter(observed.numbers.values()))
+    numbers["memory_bandwidth"] = number._replace(value=value, unit="GB/s", reason=None)
+    numbers["small_message_latency"] = number._replace(value=1e-5, unit="s", reason=None)
     group = observed.group._replace(identity=f"sha256:{name}", task="microbenchmark")
     measured = [
         {"size": size, "direction": None, "memory": None, "bus_bandwidth_gb_per_second": value * size / (size + 2**20)}
@@ -112,7 +114,12 @@ def _memory_copy(like: ReportResult, value: float) -> ReportResult:
     document = {
         **like.document,
         "workload": {**like.document["workload"], "name": name, "task": "microbenchmark"},
-        "points": {"operation": name, "measured": measured, "omitted": []},
+        "points": {
+            "operation": name,
+            "measured": measured,
+            "omitted": [],
+            "last_level_cache": {"value": 64, "unit": "MiB", "source": "the kernel"},
+        },
     }
     fields = {**observed.fields, BATCH: 1, "configuration.concurrency": None}
     observation = replace(observed, id=f"{observed.id}-{name}", title=name, group=group, numbers=numbers, fields=fields)

@@ -26,7 +26,7 @@ from sifmark.report.charts.energy import power_over_time
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.step_times import step_times
 from sifmark.report.charts.times import latency_parts, phases, time_to_target
-from sifmark.report.charts.words import mean_text
+from sifmark.report.charts.words import mean_text, quantity_text, scale_of_points
 from sifmark.report.results import ReportResults, Section
 from sifmark.results.numbers import format_number
 
@@ -78,12 +78,14 @@ def test_bars_have_the_numbers_of_compare_in_their_table_and_words(results: Repo
     section = training(with_epochs(results))
     chart = chart_of(phases(section))
     by_label = {row[0]: row[1:4] for row in chart.table.rows}
-    for metric, column in (("phases.compile", 0), ("epochs.1", 1), ("epochs.2", 2)):
+    metrics = ("phases.compile", "epochs.1", "epochs.2")
+    scale = scale_of_points(point for metric in metrics for point in section.points(metric))
+    for column, metric in enumerate(metrics):
         for point in section.points(metric):
-            assert by_label[f"{point.system}, batch {point.fields[BATCH]}"][column] == mean_text(point.mean)
+            assert by_label[f"{point.system}, batch {point.fields[BATCH]}"][column] == mean_text(point.mean, scale)
     words = [row["description"] for row in rows(chart, "bar", fill="transparent")]
-    mean = mean_text(section.points("epochs.2")[0].mean)
-    assert f"alpha, batch 8, second epoch: {mean} s, 3 repeats" in words
+    mean = quantity_text(section.points("epochs.2")[0].mean, "s")
+    assert f"alpha, batch 8, second epoch: {mean}, 3 repeats" in words
 
 
 def test_bars_lead_to_their_first_result(results: ReportResults) -> None:
@@ -246,6 +248,11 @@ def test_bandwidth_is_by_size_and_system(results: ReportResults) -> None:
     assert {row["x"] for row in drawn} == {2**10, 2**15, 2**20, 2**25, 2**30} and len(drawn) == 10
     assert len(chart.table.rows) == 10
     assert {row[3] for row in chart.table.rows} == {format_number(row["y"]) for row in drawn}
+    assert [row["x"] for row in rows(chart, "rule")] == [4 * 64 * 2**20]
+    assert {(row[2], row[5]) for row in chart.table.rows} == {
+        *((str(2**power), "caches") for power in (10, 15, 20, 25)),
+        (str(2**30), "memory"),
+    }
     assert chart.spec["encoding"]["x"]["scale"]["type"] == chart.spec["encoding"]["y"]["scale"]["type"] == "log"
 
 

@@ -31,7 +31,7 @@ from sifmark.report.charts.scaling import scaling
 from sifmark.report.charts.series import MOST_LINES
 from sifmark.report.charts.times import latency_parts, time_to_target
 from sifmark.report.charts.trades import energy_by_throughput, latency_by_throughput, pareto_front
-from sifmark.report.charts.words import mean_text
+from sifmark.report.charts.words import mean_text, quantity_text
 from sifmark.report.load import load_report_results
 from sifmark.report.results import ReportResult, ReportResults, Section
 
@@ -75,7 +75,8 @@ def test_every_mean_has_its_words_and_leads_to_its_first_result(training: Sectio
     chart = chart_of(throughput_by_batch(training))
     described = {row["description"]: row["href"] for row in means(chart)}
     for point in training.points("throughput"):
-        words = f"{point.system}, batch size {point.fields[BATCH]}: {mean_text(point.mean)} images/s, 3 repeats"
+        mean = quantity_text(point.mean, "images/s")
+        words = f"{point.system}, batch size {point.fields[BATCH]}: {mean}, 3 repeats"
         assert described[words] == f"#{point.results[0].anchor}"
 
 
@@ -229,7 +230,7 @@ def test_latency_by_throughput_has_a_panel_for_each_percentile(results: ReportRe
     assert {row["y"] for row in panels[2]["layer"][0]["data"]["values"]} == latency
     ways = [(row["series"], row["order"], row["note"]) for row in panels[0]["layer"][0]["data"]["values"]]
     assert ways[:3] == [("alpha", 0, "1"), ("alpha", 1, ""), ("alpha", 2, "4")]
-    assert chart.table.columns[2:6] == ("throughput [images/s]", "p50 [s]", "p90 [s]", "p99 [s]")
+    assert chart.table.columns[2:6] == ("throughput [images/s]", "p50 [ms]", "p90 [ms]", "p99 [ms]")
     assert len(chart.table.rows) == 6
 
 
@@ -270,7 +271,7 @@ def test_energy_per_epoch_is_in_watt_hours_from_zero(training: Section) -> None:
     assert {(row["x"], row["y"]) for row in rows(chart, "bar")} == {("8", 5.0), ("16", 2.5), ("32", 1.25)}
     assert upper["encoding"]["y"]["scale"]["domain"][0] == lower["encoding"]["y"]["scale"]["domain"][0] == 0
     assert upper["encoding"]["x"]["scale"]["domain"] == ["8", "16", "32"]
-    assert chart.table.rows[0][:4] == ("alpha", "8", "5.000 [5.000, 5.000]", "800.0 [800.0, 800.0]")
+    assert chart.table.rows[0][:4] == ("alpha", "8", "5.000 ± 0 %", "800.0 ± 0 %")
 
 
 @pytest.mark.parametrize("draw", [scaling, latency_by_throughput, latency_parts, energy_per_epoch, time_to_target])

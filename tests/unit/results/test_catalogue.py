@@ -82,7 +82,16 @@ def test_annotations_say_nothing_unheard_of() -> None:
 
 def test_what_is_private_covers_names_of_a_site() -> None:
     private = {each.column for each in fields() if each.private}
-    assert {"site", "host.hostname", "data_path", "provenance.command", "status.message", "ranks[].host"} <= private
+    assert {
+        "site",
+        "host.hostname",
+        "session.boot",
+        "session.job",
+        "data_path",
+        "provenance.command",
+        "status.message",
+        "ranks[].host",
+    } <= private
     assert not {"precision", "batch_size", "accelerator.name", "started", "steps.seconds"} & private
 
 

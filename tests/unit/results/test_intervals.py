@@ -145,4 +145,4 @@ def test_equal_repeats_have_an_interval_of_no_width() -> None:
 
 def test_equal_values_are_written_with_no_more_digits_because_of_rounding() -> None:
     text = format_interval(48_750.0, 48_749.99999999964, 48_750.00000000015)
-    assert text == format_interval(48_750.0, 48_750.0, 48_750.0) == "48,750 [48,750, 48,750]"
+    assert text == format_interval(48_750.0, 48_750.0, 48_750.0) == "48,750 ± 0 %"

@@ -36,7 +36,7 @@ from sifmark.results.warnings import (
     warnings_of,
 )
 
-NAME = "result-1.1"
+NAME = "result-1.2"
 WHOLE = json.dumps(documents.valid()).encode()
 
 
@@ -174,10 +174,10 @@ def test_json_that_is_no_object_is_told(tmp_path: Path, text: bytes) -> None:
     assert judged.problems == ("is not an object",)
 
 
-@pytest.mark.parametrize("version", ["9.0", "1.2"])
+@pytest.mark.parametrize("version", ["9.0", "1.3"])
 def test_newer_versions_ask_for_an_upgrade(tmp_path: Path, version: str) -> None:
     (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
-    remedy = "upgrade this one, which reads 1.0, 1.1"
+    remedy = "upgrade this one, which reads 1.0, 1.1, 1.2"
     assert judged.problems == (f"schema_version: '{version}' is of a newer sifmark; {remedy}",)
 
 
@@ -189,7 +189,7 @@ def test_another_document_is_no_result(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", ["0.9", None, 1.0, [], {"a": 1}, "x" * 10**6])
 def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> None:
     (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))
-    assert "is not one that this sifmark reads (1.0, 1.1)" in judged.problems[0]
+    assert "is not one that this sifmark reads (1.0, 1.1, 1.2)" in judged.problems[0]
     assert len(judged.problems[0]) < 200
 
 
@@ -404,6 +404,31 @@ def test_warnings_of_other_work_on_the_host(
     assert fast_validator(NAME).is_valid(document)
     assert all(share in text for share, text in zip(shares, warnings_of(document), strict=True))
     assert is_disturbed(document) is disturbed
+
+
+@pytest.mark.parametrize(
+    ("threads", "wait", "named"),
+    [
+        (2, "libgomp: 300000 spins (default)", True),
+        (1, "libgomp: 300000 spins (default)", False),
+        (2, "libgomp: 0 spins (OMP_WAIT_POLICY)", False),
+        (2, None, False),
+    ],
+)
+def test_the_warning_of_a_busy_host_names_threads_that_spin(threads: int, wait: str | None, named: bool) -> None:
+    document = documents.result(
+        conditions_after__run_delay={"value": 40.0, "unit": "%"},
+        conditions_after__cpu_stolen={"value": 0.0, "unit": "s"},
+        conditions_after__openmp_wait={"value": wait, **({} if wait else {"reason": "none was loaded"})},
+        configuration__threads=threads,
+        configuration__concurrency=None,
+        host__threads_usable={"value": 4, "unit": "threads"},
+    )
+    (text,) = (text for text in warnings_of(document) if "busy" in text)
+    assert ("OMP_WAIT_POLICY=PASSIVE" in text) == named
+    assert is_disturbed(document)
+    del document["conditions_after"]["openmp_wait"]  # as in schema 1.1
+    assert is_disturbed(document) and not any("OMP_WAIT_POLICY" in text for text in warnings_of(document))
 
 
 @pytest.mark.parametrize(

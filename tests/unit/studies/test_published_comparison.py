@@ -45,6 +45,7 @@ def result(rate: float | None, batch_size: int = 16, workload: str = "resnet50",
         "configuration__batch_size": batch_size,
         "configuration__precision": "fp16",
         "accelerator__name": "GC200",
+        "accelerator__vendor": "Graphcore",
         "accelerator__granularity": "package",
         "metrics__throughput": throughput,
     }

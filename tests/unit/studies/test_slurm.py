@@ -28,7 +28,7 @@ from sifmark.studies.slurm.states import JobState, job_states, merge
 from sifmark.studies.slurm.submit import render_runs, submit_runs
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 
-EXAMPLE = paths.SCHEMAS / "examples" / "result-1.1" / "training.json"
+EXAMPLE = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
 KEY = "0123456789abcdef"
 
 

@@ -13,7 +13,7 @@ import torch
 
 from entrypoints.contract.choices import compiler_of
 from entrypoints.contract.group import Place
-from entrypoints.contract.points import Point
+from entrypoints.contract.points import LastLevelCache, Point
 from entrypoints.contract.session import (
     Answer,
     Batch,
@@ -281,6 +281,10 @@ class TorchSession:
         new = torch.cat(list(tokens), 1)
         texts = torch.cat([self.tensor_to_device(batch.inputs), new], 1)
         return batch._replace(inputs=texts, targets=None), new.cpu().numpy()
+
+    def last_level_cache(self) -> LastLevelCache | None:
+        """Return None: PyTorch does not say it of every device."""
+        return None
 
     def operation(self, points: Sequence[Point], place: Place) -> Operation:
         """Return the operation of the model, which is a micro-benchmark, on the hardware."""
