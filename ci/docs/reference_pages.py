@@ -14,6 +14,7 @@ from sifmark.core.console import markdown_lines
 from sifmark.recipes.hardware import Hardware, all_hardware
 from sifmark.recipes.names import cards, workloads_of
 from sifmark.recipes.recipe import UNRESOLVED, Recipe, Target, load_recipe, recipe_names
+from sifmark.results.catalogue import KINDS, headlines
 
 _table = partial(markdown_lines, trusted=True)
 
@@ -185,6 +186,13 @@ def metrics_page() -> str:
         "",
         *_table([["metric", "meaning"]]),
         *_rows(rows),
+        "",
+        "## Headlines",
+        "",
+        "What tables, summaries and reports show first of each kind of run, in this order, of those that have a value.",
+        "",
+        *_table([["kind of run", "metrics"]]),
+        *_rows([kind, ", ".join(f"`{name}`" for name in headlines(kind))] for kind in KINDS),
         "",
         "Next: [every field of a result](../../schemas/result-1.2.md)",
     ]

@@ -16,6 +16,7 @@ BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
 FOR_P99 = 100  # timed steps, so that at least one is slower
 NO_FIGURE = "-"
+WIDE = 10.0  # percent: up to here an interval is `± 1.2 %`, above it stands in brackets
 _LABEL = 13  # columns
 _LONGEST = 1e15  # number that is written out; those near the largest float cannot be rounded
 
@@ -90,12 +91,12 @@ def stolen_percent(document: Document) -> float:
     return 100 * stolen / (processors * seconds) if seconds > 0 else 0.0
 
 
-def significant(value: float, half: float | None = None) -> str:
-    """Return a number with as many digits as `half`, half of its interval, warrants, at least three; else with four."""
+def significant(value: float, digits: int = 4) -> str:
+    """Return a number with separators of thousands."""
     if value == 0 or not abs(value) < _LONGEST:
-        return f"{value:.4g}"
+        return f"{value:.{digits}g}"
     own = math.floor(math.log10(abs(value)))
-    places = 3 - own if not half else max(1 - math.floor(math.log10(half)), 2 - own)
+    places = digits - 1 - own
     return f"{round(value, places):,.{max(0, places)}f}" if own > -5 else f"{value:.3e}"
 
 
@@ -124,9 +125,13 @@ def throughput_text(document: Document) -> str:
     low, high = interval["low"], interval["high"]
     if low is None or high is None:
         return f"{significant(metric['value'])} {metric['unit']}"
-    half = (high - low) / 2
-    value, below, above = (significant(number, half) for number in (metric["value"], low, high))
-    return f"{value} {metric['unit']}   (95 % over steps: {below} to {above})"
+    value = metric["value"]
+    percent = 100 * max(high - value, value - low) / value if value > 0 else math.inf
+    if percent <= WIDE:
+        interval = f"± {max(percent, 0.01):.{1 if percent >= 0.095 else 2}f} %"
+    else:
+        interval = f"[{significant(low, digits=3)}, {significant(high, digits=3)}]"
+    return f"{significant(value)} {metric['unit']} {interval}   (95 % over steps)"
 
 
 def _title(document: Document) -> str:
@@ -143,25 +148,31 @@ def _measured(document: Document) -> Iterator[tuple[str, str]]:
     if document["workload"]["task"] == MICROBENCHMARK:
         yield from _of_sizes(document, values)
     elif "throughput" in values:
-        yield "throughput", throughput_text(document)
+        facts = [("throughput", throughput_text(document))], list(_tokens(values))
+        for part in reversed(facts) if "decode_throughput" in values else facts:
+            yield from part
     yield from _times(document, values)
-    if "token_throughput" in values:
-        yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
-    if "decode_throughput" in values:
-        yield "generation", f"{significant(values['decode_throughput'])} new tokens/s"
-    for label, name in (("first token", "time_to_first_token"), ("next tokens", "time_between_tokens")):
-        if f"{name}_p50" in values:
-            yield label, f"{_seconds(values[f'{name}_p50'])} median"
     if "time_to_target" in values:
         yield "to target", duration_text(values["time_to_target"])
     sizes = {"host": values.get("peak_process_memory"), "device": values.get("peak_allocated_memory")}
-    if memory := [f"{significant(size)} MiB {where}" for where, size in sizes.items() if size is not None]:
+    if memory := [f"{_memory(size)} {where}" for where, size in sizes.items() if size is not None]:
         yield "memory", ", ".join(memory)
     if "energy_per_unit" in values:
         energy = metrics["energy_per_unit"]
         yield "energy", f"{significant(energy['value'])} {energy['unit']}"
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
     yield "correctness", numerics["state"].replace("_", " ") + reason
+
+
+def _tokens(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield what a run of a language model is measured for."""
+    if "token_throughput" in values:
+        yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
+    for label, name in (("first token", "time_to_first_token"), ("next tokens", "time_between_tokens")):
+        if f"{name}_p50" in values:
+            yield label, f"{_seconds(values[f'{name}_p50'])} median"
+    if "decode_throughput" in values:
+        yield "generation", f"{significant(values['decode_throughput'])} new tokens/s"
 
 
 def _values(document: Document) -> Mapping[str, float]:
@@ -218,6 +229,10 @@ def _instant(text: str) -> datetime:
     # Without Z, which Python reads from 3.11 on. strptime imports a module late, when a signal may have ended the
     # process that mounts the image: Slurm sends signals to all processes of a step.
     return datetime.fromisoformat(text[:-1])
+
+
+def _memory(mib: float) -> str:
+    return f"{significant(mib / 1024)} GiB" if mib >= 1024 else f"{significant(mib)} MiB"
 
 
 def _seconds(value: float) -> str:

@@ -162,6 +162,12 @@ def metric_of(name: str) -> Metric | None:
     return metrics().get(name) or metrics().get(parent)  # `time_to_first_step.warm`
 
 
+def metric_label(name: str) -> str:
+    """Return a metric in words, or its name if it is none of ours."""
+    metric = metric_of(name)
+    return metric.label if metric else name
+
+
 def direction_of(name: str) -> Direction:
     """Return which value of a metric is better; of one that nothing is known of, none."""
     metric = metric_of(name)

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sifmark.results.catalogue import headlines, kind_of, metric_of, path_of, spelled
-from sifmark.results.documents import value_at
+from sifmark.results.catalogue import Direction, direction_of, headlines, kind_of, metric_label, path_of
+from sifmark.results.documents import metrics_of, value_at
 from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
@@ -12,10 +12,12 @@ Document = dict[str, Any]
 FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 29  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
+_THROUGHPUT, _STEP_TIME = "throughput", "step_time_p50"
+_MOST_LEADING = 3  # headlines before everything else
+_SPANS = ("phases.", "epochs.")
 _SHOWN = {
-    "throughput",
     "throughput_per_device",
-    "step_time_p50",
+    _STEP_TIME,
     "step_time_p99",
     "step_time_mean",
     "step_time_p90",
@@ -108,20 +110,35 @@ def title(document: Document) -> str:
 
 
 def main_figure(document: Document) -> str:
-    """Return the throughput with its unit and interval, or a dash."""
-    metric = document["metrics"]["throughput"]
-    if metric["value"] is None:
-        return NO_RESULT
-    interval = document["steadiness"].get("throughput_interval", {})
+    """Return the first headline of which more is better, with its unit, or a dash: of throughput with its interval."""
+    measured = metrics_of(document)
+    rates = [name for name in headlines(kind_of(document)) if direction_of(name) is Direction.HIGHER]
+    name = next((name for name in rates if _value(measured, name) is not None), "")
+    return _figure(document, measured, name) if name else NO_RESULT
+
+
+def _figure(document: Document, measured: Document, name: str) -> str:
+    """Return a metric that has a value with its unit, and where it has one its interval over steps."""
+    metric = measured[name]
+    interval = document["steadiness"].get("throughput_interval", {}) if name == _THROUGHPUT else {}
     low, high = interval.get("low"), interval.get("high")
     scope = "" if low is None or high is None else "   (95 % over steps)"
     return f"{format_quantity(metric['value'], metric['unit'], low, high)}{scope}"
 
 
+def _leading(document: Document, measured: Document) -> list[str]:
+    """Return the metrics with a value to show first."""
+    known = [name for name in headlines(kind_of(document)) if _value(measured, name) is not None]
+    return [name for name in known[:_MOST_LEADING] if name not in _SHOWN]
+
+
 def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
-    metrics, numerics = document["metrics"], document["numerics"]
-    yield "throughput", main_figure(document)
-    if (median := _value(metrics, "step_time_p50")) is not None:
+    metrics, numerics, measured = document["metrics"], document["numerics"], metrics_of(document)
+    for name in _leading(document, measured):
+        yield metric_label(name), _figure(document, measured, name)
+    if main_figure(document) == NO_RESULT:
+        yield metric_label(headlines(kind_of(document))[0]), NO_RESULT
+    if (median := _value(metrics, _STEP_TIME)) is not None:
         yield "step time", f"{format_quantity(median, 's')} median{_slowest_step(document)}"
     memory = {"host": _value(metrics, "peak_process_memory"), "device": _value(metrics, "peak_allocated_memory")}
     if used := [f"{format_quantity(size, 'MiB')} {where}" for where, size in memory.items() if size is not None]:
@@ -141,12 +158,12 @@ def _slowest_step(document: Document) -> str:
 
 def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the other metrics by their labels, those first that matter most of such a run."""
-    measured = document["metrics"]
+    measured = {name: metric for name, metric in metrics_of(document).items() if not name.startswith(_SPANS)}
+    shown = _SHOWN.union(_leading(document, measured))
     for name in dict.fromkeys((*headlines(kind_of(document)), *measured)):
-        metric, known = measured.get(name), metric_of(name)
-        if metric and name not in _SHOWN and metric["value"] is not None:
-            unit = spelled(name, metric["unit"])
-            yield known.label if known else name, format_quantity(metric["value"], unit)
+        metric = measured.get(name)
+        if metric and name not in shown and metric["value"] is not None:
+            yield metric_label(name), format_quantity(metric["value"], metric["unit"])
 
 
 def _origin(document: Document) -> Iterator[tuple[str, str]]:

@@ -60,5 +60,6 @@ def test_an_output_is_compared_with_what_a_page_shows() -> None:
     assert (first[0], second) == ("a", ("b", ["y"]))
     pattern = documentation.pattern(first[1])
     assert pattern.search("before\nx 20,000.1   [-3, 4e-05]\nany\nlines\nend in 3.2 s\n")
-    assert pattern.search("x 1 [1, 2]\nend in no s\n")
+    assert pattern.search("x 1 [1, 2]\nend in no s\n") and pattern.search("x 1 ± 2.5 %\nend in 3.2 s\n")
+    assert not pattern.search("x 1 [1, 2\nend in 3 s\n")
     assert not pattern.search("x 1 [1, 2]\nend\n") and not pattern.search("z 1 [1, 2]\nend in 3 s\n")

@@ -24,13 +24,13 @@ from sifmark.report.charts.words import (
     chart_name,
     failure_text,
     mean_text,
-    metric_title,
     published_text,
     remarks,
     scale_of_points,
     short,
 )
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.scaling import BATCH
 from sifmark.results.numbers import Scale, format_quantity
 
@@ -108,7 +108,7 @@ def _table(section: Section, what: Curves, every: Iterable[PointSeries], scale: 
 
 def throughput_by_batch(section: Section) -> Chart | None:
     """Return a line of throughput for each system, of generation of tokens, if any ran with two batch sizes."""
-    name = metric_title(section.rate)
+    name = metric_label(section.rate)
     title = f"{name[:1].upper()}{name[1:]} by batch size"
     return curve_chart(section, Curves("throughput-by-batch", title, section.rate, name, Place(BATCH, "batch size")))
 

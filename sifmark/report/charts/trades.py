@@ -14,13 +14,13 @@ from sifmark.report.charts.words import (
     caption_scopes,
     chart_name,
     mean_text,
-    metric_title,
     quantity_text,
     remarks,
     repeats_text,
     scale_of_points,
 )
 from sifmark.report.results import Point, Section
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.scaling import BATCH
 
 _MOST_NOTED = 6  # lines whose ends have a note: more would lie on each other
@@ -54,7 +54,7 @@ def throughput_axis(section: Section, unit: str, lines: Iterable[Curve]) -> Axis
     """Return the axis of throughput, along which the marks are."""
     marks = [mark for line in lines for mark in line.marks]
     values = [float(x) for mark in marks for x in (mark.x, *mark.places)]
-    return axes.quantity(metric_title(section.rate), unit, values, [mark.across[1] for mark in marks if mark.across])
+    return axes.quantity(metric_label(section.rate), unit, values, [mark.across[1] for mark in marks if mark.across])
 
 
 def trade_table(place: Place, names: Sequence[str], rows: Iterable[tuple[str, Sequence[Point]]]) -> ChartTable:
@@ -117,7 +117,7 @@ def latency_by_throughput(section: Section) -> Chart | None:
         layers = [*curves(lines, legend=not specs), *notes(lines)]
         specs.append(layered(x_here, y, *layers, height=_PANEL_HEIGHT))
     points = [pair[0] for _, own in first for pair in own]
-    names = [metric_title(section.rate), *(_PERCENTILES[metric] for metric in panels)]
+    names = [metric_label(section.rate), *(_PERCENTILES[metric] for metric in panels)]
     return Chart(
         chart_name(section, "latency-by-throughput"),
         _LATENCY,
@@ -171,7 +171,7 @@ def energy_by_throughput(section: Section) -> Chart | None:
         *caption_more_lines(len(trades), len(lines)),
     )
     table = trade_table(
-        place, (metric_title(section.rate), "energy"), ((line.label, pair) for line, own in trades for pair in own)
+        place, (metric_label(section.rate), "energy"), ((line.label, pair) for line, own in trades for pair in own)
     )
     spec = layered(throughput_axis(section, unit, lines), y, *layers)
     return Chart(chart_name(section, "energy-by-throughput"), _ENERGY, words, spec, table)

@@ -14,7 +14,6 @@ from sifmark.report.results import (
     Section,
     everywhere_marks,
 )
-from sifmark.results.catalogue import metric_of
 from sifmark.results.comparison.compatibility import NUMERICS, SCOPE
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean
 from sifmark.results.numbers import Scale, format_quantity, scale_of
@@ -73,12 +72,6 @@ def scale_of_points(points: Iterable[Point]) -> Scale:
     """Return the scale in which all numbers of a metric are shown."""
     measured = list(points)
     return scale_of(measured[0].unit, (point.mean.value for point in measured if point.mean.value is not None))
-
-
-def metric_title(name: str) -> str:
-    """Return the label of a metric, or its name if it is none of ours."""
-    metric = metric_of(name)
-    return metric.label if metric else name
 
 
 def repeats_text(count: int) -> str:

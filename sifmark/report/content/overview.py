@@ -5,9 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.report.charts.words import metric_title, quantity_text, scale_of_points
+from sifmark.report.charts.words import quantity_text, scale_of_points
 from sifmark.report.content.tables import all_marks, configuration_of, head, value_text
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.observation import PLATFORM, PRECISION_KIND, SETTING
 from sifmark.results.comparison.scaling import THROUGHPUT
@@ -121,7 +122,7 @@ class SummaryRow:
     @property
     def label(self) -> str:
         """The metric in words."""
-        return metric_title(self.metric)
+        return metric_label(self.metric)
 
     @property
     def title(self) -> str:
@@ -182,7 +183,7 @@ def _beside(section: Section, point: Point) -> Iterator[str]:
     for metric in section.headlines[:MOST_BESIDE]:
         for other in section.points(metric) if metric != point.metric else ():
             if {each.observation.id for each in other.results} == own:
-                yield f"{metric_title(metric)} {quantity_text(other.mean, other.unit)}"
+                yield f"{metric_label(metric)} {quantity_text(other.mean, other.unit)}"
 
 
 def unlike_text(baseline: Mapping[str, Any], fields: Mapping[str, Any]) -> str:

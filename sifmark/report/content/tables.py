@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sifmark.report.charts.words import metric_title, scale_of_points
+from sifmark.report.charts.words import scale_of_points
 from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.catalogue import Direction, column_of, direction_of
+from sifmark.results.catalogue import Direction, column_of, direction_of, metric_label
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
@@ -60,7 +60,7 @@ class MetricTable:
     @property
     def title(self) -> str:
         """The metric in words."""
-        return metric_title(self.metric)
+        return metric_label(self.metric)
 
     @property
     def compared(self) -> tuple[str, ...]:

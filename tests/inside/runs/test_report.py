@@ -23,24 +23,19 @@ def whole():
 
 
 @pytest.mark.parametrize(
-    ("value", "half", "text"),
+    ("value", "text"),
     [
-        (7.9412, 0.12, "7.94"),
-        (7.9412, 0.0012, "7.9412"),
-        (12345.6, 310.0, "12,350"),
-        (12345.6, 9000.0, "12,300"),
-        (2.0239, 4.9, "2.02"),
-        (0.0, None, "0"),
-        (3.14159, None, "3.142"),
-        (123456.7, None, "123,500"),
-        (0.00123456, None, "0.001235"),
-        (2.246e-06, None, "2.246e-06"),
-        (float("inf"), None, "inf"),
-        (1.7976931348623157e308, None, "1.798e+308"),
+        (0.0, "0"),
+        (3.14159, "3.142"),
+        (123456.7, "123,500"),
+        (0.00123456, "0.001235"),
+        (2.246e-06, "2.246e-06"),
+        (float("inf"), "inf"),
+        (1.7976931348623157e308, "1.798e+308"),
     ],
 )
-def test_a_number_has_as_many_digits_as_its_interval_warrants_and_at_least_three(value, half, text):
-    assert significant(value, half) == text
+def test_a_number_has_four_significant_digits(value, text):
+    assert significant(value) == text
 
 
 @pytest.mark.parametrize(
@@ -79,6 +74,8 @@ def test_language_models_and_targets_have_their_own_numbers(whole):
     }
     whole["metrics"].update({name: {"value": value, "unit": "x"} for name, value in numbers.items()})
     lines = [line.strip() for line in report(whole, None)]
+    heads = [line.split()[0] for line in lines]
+    assert heads[1:5] == ["tokens", "first", "next", "generation"] and "throughput" in heads[5:]
     for line in (
         "tokens       1,234 tokens/s",
         "generation   99.00 new tokens/s",
@@ -153,9 +150,26 @@ def test_libraries_that_are_loaded_first_are_named(whole):
     assert line.split()[0] == "warning" and line.endswith(": slowclock.so, libjemalloc.so.2")
 
 
-def test_the_interval_is_that_over_steps(whole):
-    whole["steadiness"]["throughput_interval"] = {"low": 2.0518, "high": 2.3031, "unit": "images/s"}
-    assert report(whole, None)[1] == "  throughput   2.18 images/s   (95 % over steps: 2.05 to 2.30)"
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (2.0518, 2.3031, "± 5.8 %"),
+        (2.177, 2.179, "± 0.06 %"),
+        (2.1784, 2.17841, "± 0.01 %"),
+        (1.2, 3.1, "[1.20, 3.10]"),
+        (0.0, 2.2, "[0, 2.20]"),
+    ],
+)
+def test_the_interval_is_that_over_steps(whole, low, high, text):
+    whole["steadiness"]["throughput_interval"] = {"low": low, "high": high, "unit": "images/s"}
+    assert report(whole, None)[1] == f"  throughput   2.178 images/s {text}   (95 % over steps)"
+
+
+def test_the_memory_of_a_run_is_in_gib_from_one_on(whole):
+    whole["metrics"]["peak_process_memory"]["value"] = 1240.0
+    whole["metrics"]["peak_allocated_memory"]["value"] = 512.0
+    (line,) = [line for line in report(whole, None) if line.split()[0] == "memory"]
+    assert line.endswith("1.211 GiB host, 512.0 MiB device")
 
 
 def test_a_run_without_steps_has_no_number(whole):
