@@ -9,6 +9,7 @@ from entrypoints.contract.choices import WITH_GRAPHS, compiler_of, precision_kin
 from entrypoints.results import peaks
 from entrypoints.rules.facts import Document, Facts, device_named, is_number
 from entrypoints.rules.rule import differ, rule
+from entrypoints.system import openmp
 
 FRAMEWORKS = ("pytorch", "tensorflow")
 KINDS = {  # of devices, and the precisions that sessions on them have
@@ -262,6 +263,21 @@ def preloaded_libraries_are_named(facts: Facts) -> Iterator[str]:
         yield differ("environment.preloaded", ", ".join(preloaded)[:200], ", ".join(names)[:200], "LD_PRELOAD")
     if isinstance(allocator, str) and ("; LD_PRELOAD=" in allocator) != bool(variable):
         yield differ("conditions.memory_allocator", allocator[:200], variable[:200], "LD_PRELOAD")
+
+
+@rule(
+    "`conditions_after.openmp_wait` is what `environment.variables` say to each runtime that it names",
+    "A policy that was set explains the speed of a busy host.",
+)
+def openmp_waits_as_it_was_told(facts: Facts) -> Iterator[str]:
+    """Derive the waiting of each runtime from the variables again; schema 1.1 has none."""
+    given = _value(facts.document["conditions_after"], "openmp_wait")
+    if given is None:
+        return
+    names = [each.partition(": ")[0] for each in given.split(", ")]
+    expected = openmp.waits(names, facts.document["environment"]["variables"])
+    if given != expected:
+        yield differ("conditions_after.openmp_wait", given[:200], expected, "environment.variables")
 
 
 def processors(ranges: str) -> float:

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sifmark.results.catalogue import Direction, direction_of, headlines, kind_of, metric_label, path_of
-from sifmark.results.documents import metrics_of, value_at
+from sifmark.results.documents import measured_metrics, metrics_of, value_at
 from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
-FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 29  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
 _THROUGHPUT, _STEP_TIME = "throughput", "step_time_p50"
@@ -81,7 +80,7 @@ def summary(document: Document, every_metric: bool = False) -> list[str]:
     lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
     lines += _labelled(_origin(document))
     lines += _labelled(("warning", text) for text in warnings_of(document))
-    missing = {name: metric["reason"] for name, metric in document["metrics"].items() if metric["value"] is None}
+    missing = {name: metric["reason"] for name, metric in measured_metrics(document).items() if metric["value"] is None}
     if every_metric:
         return [*lines, *_missing_metrics(missing)]
     return [*lines, f"  {len(missing)} metrics have no value: --all-metrics says why"] if missing else lines
@@ -149,10 +148,9 @@ def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
 
 def _slowest_step(document: Document) -> str:
     """Return the 99th percentile of the step time if there are steps enough for it, else the slowest step."""
-    steps, p99 = document["steps"], _value(document["metrics"], "step_time_p99")
-    if p99 is not None and steps["count"] - steps["untimed"] >= FOR_P99:
+    if (p99 := _value(measured_metrics(document), "step_time_p99")) is not None:
         return f", {format_quantity(p99, 's')} p99"
-    slowest = (steps["quantiles"] or {}).get("p100")
+    slowest = (document["steps"]["quantiles"] or {}).get("p100")
     return "" if slowest is None else f", {format_quantity(slowest, 's')} slowest"
 
 

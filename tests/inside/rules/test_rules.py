@@ -272,7 +272,8 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "metrics.throughput_per_device.value", tenfold, "throughput-follows-from-the-steps"),
     ("training", "accelerator.count", 2, "throughput-follows-from-the-steps"),
     ("training", "metrics.step_time_mean.value", tenfold, "throughput-follows-from-the-steps"),
-    ("training", "metrics.step_time_p99.value", 1e-3, "step-times-follow-from-the-steps"),
+    ("many", "metrics.step_time_p99.value", 1e-3, "step-times-follow-from-the-steps"),
+    ("training", "metrics.step_time_p99", {"value": 1e-3, "unit": "s"}, "step-times-follow-from-the-steps"),
     (
         "training",
         "metrics.step_time_p50",
@@ -283,6 +284,11 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "metrics.data_wait_fraction.value", 0.5, "waits-follow-from-the-steps"),
     ("training", "metrics.achieved_flops.value", tenfold, "operations-follow-from-the-throughput"),
     ("training", "metrics.utilisation", {"value": 0.4, "unit": "1"}, "operations-follow-from-the-throughput"),
+    ("generation", "metrics.achieved_flops_full_attention.value", tenfold, "operations-follow-from-the-throughput"),
+    ("generation", "metrics", without("utilisation_full_attention"), "operations-follow-from-the-throughput"),
+    ("generation", "workload.flops.needed_per_unit", tenfold, "operations-follow-from-the-throughput"),
+    ("generation", "workload.flops.needed_per_unit", one_more, "workload-is-that-of-its-identity"),
+    ("training", "metrics.achieved_flops_full_attention", {"value": 1.0, "unit": "FLOP/s"}, "metrics-fit-the-workload"),
     ("training", "metrics.time_to_first_step.value", 0.1, "times-follow-from-phases-and-steps"),
     ("training", "metrics.training_time.value", 0.1, "times-follow-from-phases-and-steps"),
     ("many", "metrics.training_time.value", 0.001, "times-follow-from-phases-and-steps"),
@@ -534,6 +540,13 @@ FORGERIES: list[tuple[str, str, object, str]] = [
         "facts-are-possible",
     ),
     ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
+    (
+        "training",
+        "conditions_after.openmp_wait",
+        {"value": "libgomp: 0 spins (default)"},
+        "openmp-waits-as-it-was-told",
+    ),
+    ("training", "conditions_after.openmp_wait", {"value": "libspin: 0 spins"}, "openmp-waits-as-it-was-told"),
     # The session.
     ("training", "session.boot", {"value": "today"}, "session-has-identifiers"),
     ("training", "session.job", {"value": "a job"}, "session-has-identifiers"),
@@ -694,6 +707,22 @@ def test_checks_in_a_precision_follow_from_their_deviations(genuine):
     old["numerics"]["precisions"] = [check("passed", 0.5, []), check("not_provable", 0.5, [], "bf16")]
     old["numerics"]["state"] = "passed"
     assert "correctness-is-that-of-the-run" not in codes(old)
+
+
+def test_results_of_schema_1_1_count_as_they_did(genuine):
+    """Their rates are of all pairs of places, and they have a 99th percentile of any number of steps."""
+    rule, of_steps = "operations-follow-from-the-throughput", "step-times-follow-from-the-steps"
+    text = copy.deepcopy(genuine["generation"])
+    text["schema_version"] = "1.1"
+    del text["session"]
+    counts = text["workload"]["flops"]
+    full = counts["per_unit"] / counts.pop("needed_per_unit")
+    assert full > 1 and rule in codes(text)
+    text["metrics"] = {key: each for key, each in text["metrics"].items() if not key.endswith("_full_attention")}
+    text["metrics"]["achieved_flops"]["value"] *= full
+    assert of_steps in codes(text) and rule not in codes(text)
+    text["metrics"]["step_time_p99"] = {"value": text["steps"]["quantiles"]["p99"], "unit": "s"}
+    assert violations(text) == []
 
 
 def test_rules_read_a_document_as_json_has_it(genuine):
