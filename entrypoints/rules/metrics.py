@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Iterator, Mapping
 
 from entrypoints.contract.cards import generates
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results import peaks
 from entrypoints.results.measurement import fold
 from entrypoints.results.metrics.by_workload import every_metric
@@ -41,6 +42,7 @@ ALWAYS = (
 OLDER_UNITS = {"energy_per_unit": "J/{unit}"}  # as images before 0.3 wrote them
 FULL_ATTENTION = "_full_attention"  # ends the names of metrics that count all pairs of places
 NEEDED = 2  # of two places at least one sees the other: the most that all pairs can be, over those that count
+OF_A_SWEEP = (FIRST_VERSION, "1.1")  # schemas with rates of operations of micro-benchmarks
 OF_FEW_STEPS = (FIRST_VERSION, "1.1")  # schemas with a 99th percentile of any number of steps
 HASTE = 0.5  # the fastest of a few steps before the window, over that of a thousand in it
 KEPT, KEPT_SHARE = 0.1, 0.05  # s, of the window: fetching a batch that is there takes a microsecond
@@ -229,7 +231,7 @@ def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
 
 def rates_of_operations(facts: Facts, per_unit: int, suffix: str) -> dict[str, float | None]:
     """Return the metrics that follow from the throughput and the operations of a unit, by their names with a suffix."""
-    throughput, device = facts.metric("throughput"), facts.document["accelerator"]
+    throughput, device = rate_of_one_size(facts), facts.document["accelerator"]
     achieved = None if throughput is None or not per_unit else throughput * per_unit
     measured = facts.configuration.get("measured_peak") or {}  # schema 1.0 has none
     peaks_of = {
@@ -243,6 +245,12 @@ def rates_of_operations(facts: Facts, per_unit: int, suffix: str) -> dict[str, f
     return {f"achieved_flops{suffix}": achieved, **shares}
 
 
+def rate_of_one_size(facts: Facts) -> float | None:
+    """Return the throughput, but none of a micro-benchmark: before schema 1.2 it had rates of the mean of its sweep."""
+    swept = facts.task == MICROBENCHMARK and facts.document["schema_version"] not in OF_A_SWEEP
+    return None if swept else facts.metric("throughput")
+
+
 @rule(
     "`throughput_bound` = the units of a step / the time that its operations take at `accelerator.peak` x "
     "`accelerator.count`, or its least bytes at the memory's bandwidth if that is longer; `fraction_of_bound` = "
@@ -252,7 +260,7 @@ def rates_of_operations(facts: Facts, per_unit: int, suffix: str) -> dict[str, f
 )
 def bound_follows_from_the_device(facts: Facts) -> Iterator[str]:
     """Compute the bound again, if this sifmark has the card."""
-    highest, throughput = bound_of(facts, _roof_of(facts)), facts.metric("throughput")
+    highest, throughput = bound_of(facts, _roof_of(facts)), rate_of_one_size(facts)
     if card_of(facts) is None or facts.metric("throughput_bound") is None:
         return
     expected = None if highest is None else highest.throughput

@@ -215,8 +215,8 @@ def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[st
         slowest = f"{_seconds(longest)} slowest" if p99 is None else f"{_seconds(p99)} p99"
         yield "step time", f"{_seconds(values['step_time_p50'])} median, {slowest}"
     if "latency_p50" in values:
-        p99 = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""
-        yield "latency", f"{_seconds(values['latency_p50'])} median{p99}"
+        slowest = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""
+        yield "latency", f"{_seconds(values['latency_p50'])} median{slowest}"
 
 
 def _result(place: str | None) -> Iterator[tuple[str, str]]:

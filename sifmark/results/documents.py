@@ -68,7 +68,7 @@ def measured_metrics(document: Document) -> dict[str, Document]:
     why = too_few_steps(steps["count"] - steps["untimed"])
     if why and measured.get(STEP_P99, {}).get("value") is not None:
         measured[STEP_P99] = _without(measured[STEP_P99], why)
-    return measured
+    return with_bandwidths(document, measured)
 
 
 def _without(metric: Document, reason: str) -> Document:

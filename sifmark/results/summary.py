@@ -157,8 +157,10 @@ def _slowest_step(document: Document) -> str:
 def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the other metrics by their labels, those first that matter most of such a run."""
     measured = {name: metric for name, metric in metrics_of(document).items() if not name.startswith(_SPANS)}
-    shown = _SHOWN.union(_leading(document, measured))
-    for name in dict.fromkeys((*headlines(kind_of(document)), *measured)):
+    named = headlines(kind_of(document))
+    of_a_sweep = {_THROUGHPUT} - set(named)  # that is no headline: the mean of all sizes
+    shown = _SHOWN.union(_leading(document, measured), of_a_sweep)
+    for name in dict.fromkeys((*named, *measured)):
         metric = measured.get(name)
         if metric and name not in shown and metric["value"] is not None:
             yield metric_label(name), format_quantity(metric["value"], metric["unit"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from entrypoints.contract.points import MICROBENCHMARK, OF_ALL_SIZES
 from entrypoints.results import peaks
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics.metric import Metric
@@ -46,6 +47,8 @@ def throughput_bound(measurement: Measurement) -> Metric:
 
 def fraction_of_bound(measurement: Measurement) -> Metric:
     """Throughput over its bound."""
+    if measurement.task == MICROBENCHMARK:
+        return Metric(None, "1", OF_ALL_SIZES)
     rate, highest = throughput(measurement), throughput_bound(measurement)
     if rate.value is None or highest.value is None:
         return Metric(None, "1", rate.reason or highest.reason)

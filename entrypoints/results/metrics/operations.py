@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from entrypoints.contract.points import MICROBENCHMARK, OF_ALL_SIZES
 from entrypoints.results import peaks
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics.metric import Metric, no_window, units
@@ -9,6 +10,8 @@ from entrypoints.results.metrics.metric import Metric, no_window, units
 
 def operations_rate(measurement: Measurement, per_unit: int | None) -> Metric:
     """Return the operations of the timed window over its length, of so many for a unit."""
+    if measurement.task == MICROBENCHMARK:
+        return Metric(None, "FLOP/s", OF_ALL_SIZES)
     if why := no_window(measurement):
         return Metric(None, "FLOP/s", why)
     if not per_unit:

@@ -81,7 +81,7 @@ def test_one_device_copies_and_multiplies(program, measured, operation, largest,
     assert len(rows) == sizes and all(row["verified"] for row in rows)
     if operation == MATMUL:
         assert metrics["peak_flops"]["value"] == max(row["flop_per_second"] for row in rows)
-        assert metrics["achieved_flops"]["value"] == pytest.approx(metrics["throughput"]["value"])
+        assert metrics["achieved_flops"]["value"] is None and metrics["fraction_of_bound"]["value"] is None
         assert metrics["peak_bandwidth"]["value"] is None
     else:
         assert metrics["cached_bandwidth"]["value"] == max(row["bus_bandwidth_gb_per_second"] for row in rows)
@@ -118,9 +118,10 @@ def test_sizes_that_do_not_fit_are_left_out_by_name(program):
     document = program.result("memory_copy", *limited)
     assert document["status"]["state"] == "completed", document["status"]
     reasons = {row["size"]: row["reason"] for row in document["points"]["omitted"]}
-    assert {2**26, 2**28, 2**30} <= set(reasons)
+    assert {2**28, 2**30} <= set(reasons)
     for size, reason in reasons.items():
-        assert reason.startswith(f"its buffers of {2 * size >> 20} MiB are more than") or size > 2**30, reason
+        expected = f"its buffers of {2 * size >> 20} MiB are more than" if size <= 2**30 else "larger than"
+        assert reason.startswith(expected), reason
 
 
 class Ring:
@@ -344,7 +345,7 @@ LIES: list[tuple[str, str, Any, str]] = [
     (ALL_REDUCE, "workload.task", "sampling", "points-are-those-of-the-card"),
     (MATMUL, "metrics.peak_flops.value", lambda value: value * 2, "peaks-are-the-largest-points"),
     (MATMUL, "points.measured.1.flop_per_second", lambda value: value * 2, "rates-follow-from-seconds"),
-    (MATMUL, "metrics.achieved_flops.value", lambda value: value * 2, "operations-follow-from-the-throughput"),
+    (MATMUL, "metrics.achieved_flops.value", 1e12, "operations-follow-from-the-throughput"),
 ]
 
 

@@ -37,6 +37,8 @@ def test_no_headline_of_a_micro_benchmark_is_the_mean_of_its_sweep() -> None:
         ("memory_copy", "peak_bandwidth", None, "GB/s"),
         ("matmul_bf16", "peak_flops", 848037851401201, "FLOP/s"),
         ("matmul_bf16", "memory_bandwidth", None, "GB/s"),
+        ("matmul_bf16", "achieved_flops", None, "FLOP/s"),
+        ("matmul_bf16", "utilisation", None, "1"),
         ("host_device", "peak_bandwidth", 55, "GB/s"),
     ],
 )
