@@ -122,8 +122,14 @@ def test_numbers_are_those_of_compare(results: Path) -> None:
     site = make_site(results, ALONE)
     comparison = compare_results([str(results / "quick")], Query(("throughput",), more_fields=("site",)))
     expected = {
-        (table.title, row.fields["site"], quantity_text(row.means["throughput"], "images/s"), len(row.observations))
+        (
+            table.title,
+            row.fields["site"],
+            quantity_text(row.means["throughput"], table.units["throughput"]),
+            len(row.observations),
+        )
         for table in comparison.tables
+        for unit in (table.units["throughput"],)
         for row in table.rows
     }
     (page,) = [page for page in site.studies if page.study.name == "quick"]
