@@ -10,6 +10,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
 
 
 REGISTRY, LAYERS, TRUST = "tests/unit/test_registry.py", "tests/unit/layers", "tests/unit/trust"
+VERSIONS = "tests/unit/results/test_versions.py"
 COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
 SESSIONS = "tests/unit/results/test_sessions.py"
 REPEATING = "tests/unit/engines/test_repeating.py"
@@ -164,6 +165,26 @@ HOST = (
     _fault(
         *("a copy under another id is a run", "has_copy_of", "set(run_keys(document))"),
         *('{document["id"]}', "tests/unit/results/test_compare.py"),
+    ),
+    _fault(
+        *("rates of all pairs keep their name", "measured_metrics", 'is_in_todays_terms(document["schema_version"])'),
+        *("True", VERSIONS),
+        side="/results",
+    ),
+    _fault(
+        "a kept baseline keeps its names",
+        "_read_repeat",
+        "with_full_attention(numbers, group.identity, '', _without)",
+        "numbers",
+        VERSIONS,
+    ),
+    _fault(
+        "few steps have a 99th percentile",
+        "measured_metrics",
+        "too_few_steps(steps['count'] - steps['untimed'])",
+        "''",
+        VERSIONS,
+        side="/results",
     ),
     _fault(
         *("a pipe is read", "read_bounded", "not stat.S_ISREG(os.fstat(descriptor).st_mode)", "False"),
