@@ -17,6 +17,7 @@ from sifmark.results.marks import FEW_REPEATS, FEWEST_REPEATS, MARKS, Mark, mark
 from sifmark.results.numbers import Scale
 from sifmark.studies.study import Study
 
+STEP_TIME = "step_time_p50"  # it says what throughput says
 MOST_BESIDE = 3  # headlines of a workload, of which one is the best by which systems are ranked
 
 
@@ -181,7 +182,7 @@ def _beside(section: Section, point: Point) -> Iterator[str]:
     """Yield the other headlines of the same results."""
     own = {each.observation.id for each in point.results}
     for metric in section.headlines[:MOST_BESIDE]:
-        for other in section.points(metric) if metric != point.metric else ():
+        for other in section.points(metric) if metric not in (point.metric, STEP_TIME) else ():
             if {each.observation.id for each in other.results} == own:
                 yield f"{metric_label(metric)} {quantity_text(other.mean, other.unit)}"
 

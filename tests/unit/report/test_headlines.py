@@ -60,6 +60,9 @@ def test_a_micro_benchmark_is_summarised_by_its_peak_and_the_bandwidth_of_memory
     ]
     for text in texts_of(report):
         assert "4,147" in text and "848.0" in text and "598.0" not in text and "10⁹" not in text
+    kinds = {section.section.key.task: section for section in report.sections}
+    shown = [table.metric for table in (*kinds["microbenchmark"].tables, *kinds["microbenchmark"].more_tables)]
+    assert shown and not {"throughput", "throughput_per_watt", "step_time_p50", "utilisation"} & set(shown)
     compared = as_text(compare_results([str(H200)], Query()))
     assert re.search(r"memory_bandwidth \[GB/s\].*\n.*\b4,147\b", compared)
     assert re.search(r"peak_flops \[TFLOP/s\].*\n.*\b848\.0\b", compared)
