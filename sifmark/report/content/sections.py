@@ -119,8 +119,8 @@ def _tables(section: Section, metrics: Sequence[str]) -> tuple[MetricTable, ...]
 
 
 def _said_once(tables: Iterable[MetricTable]) -> Iterator[MetricTable]:
-    """Yield tables; in which settings columns differ is said of the first of which it is true."""
+    """Yield tables; what ratios are of is said of the first of which it is true."""
     said: set[str] = set()
     for table in tables:
-        yield replace(table, unlike=tuple(text for text in table.unlike if text not in said))
-        said.update(table.unlike)
+        yield replace(table, of_ratios=tuple(text for text in table.of_ratios if text not in said))
+        said.update(table.of_ratios)
