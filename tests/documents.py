@@ -194,6 +194,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     document["data"] |= {"samples": samples, "classes": None if synthetic else 1, "part": None}
     document["data"]["skipped"] = {"count": 0, "examples": []}
     host = document["host"]
+    document["conditions_after"]["openmp_wait"] = {"value": None, "reason": NOT_MEASURED}
     document["session"] = {"boot": {"value": BOOT}, "job": {"value": "4711"}}
     host["memory"]["value"] = max(host["memory"]["value"] or 0, HOST_MIB)
     document["conditions"]["cpu_affinity"] = {"value": "0"}
@@ -314,7 +315,9 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
         rate = metrics["throughput"]["value"]
         devices = document["accelerator"]["count"]
         derived |= {"throughput": rate, "throughput_per_device": rate / devices, "step_time_mean": step}
-        derived |= {"achieved_flops": rate * document["workload"]["flops"]["per_unit"]}
+        per_unit = document["workload"]["flops"]["per_unit"]
+        document["workload"]["flops"]["needed_per_unit"] = per_unit  # as of a model without causal attention
+        derived |= {"achieved_flops": rate * per_unit}
         derived |= {"training_time": STEPS * step} if training else {}
         derived |= {} if "count" in requests else {f"step_time_p{share}": step for share in (50, 90, 95, 99)}
         if "count" in requests:

@@ -11,6 +11,8 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
 
 REGISTRY, LAYERS, TRUST = "tests/unit/test_registry.py", "tests/unit/layers", "tests/unit/trust"
 COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
+REPEATING = "tests/unit/engines/test_repeating.py"
+REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_load.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(
@@ -155,4 +157,20 @@ HOST = (
         *("tests/unit/results/test_compare.py",),
         side="/core",
     ),
+    _fault("rounds always go forwards", "turn", "number % 2", "False", REPEATING),
+    _fault("one narrow interval ends repeats", "are_enough", "range(LOOKS)", "range(1)", REPEATING),
+    _fault(
+        *("repeats end when one of several is known", "all_known"),
+        "all(unit.measured and all(map(repeats.are_enough, unit.measured.values())) for unit in units)",
+        *("any(all(map(repeats.are_enough, unit.measured.values())) for unit in units)", REPEATED),
+    ),
+    _fault(
+        *("results of others are repeats", "values", 'each["provenance"]["command"] == list(arguments)', "True"),
+        REPEATED,
+    ),
+    _fault(
+        *("our own work is that of others", "LoadSample.end", "busy - (self._busy or 0) - own"),
+        *("busy - (self._busy or 0)", LOAD),
+    ),
+    _fault("a host is idle in a pause", "wait_until_idle", "idle == IDLE_LOOKS", "idle", LOAD),
 )

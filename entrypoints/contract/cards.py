@@ -78,6 +78,11 @@ def generates(problem: Mapping[str, Any], task: str) -> bool:
     return task == "inference" and "generation" in problem
 
 
+def causal(problem: Mapping[str, Any]) -> bool:
+    """Return whether attention is to earlier places only, so that of each pair of places one sees the other."""
+    return bool(problem.get("model", {}).get("attention") == "causal")
+
+
 def tabular(problem: Mapping[str, Any]) -> bool:
     """Return whether samples are drawn for a table of observations, which one file holds."""
     return problem["input"]["kind"] == "table"

@@ -148,12 +148,13 @@ class Diagnosed(NamedTuple):
 class Scheduled(NamedTuple):
     """Seconds that threads of the child ran in the timed window, and that they waited for a processor.
 
-    `at` is when the window ended, on the monotonic clock (s).
+    `at` is when the window ended, on the monotonic clock (s); `openmp` names the OpenMP runtimes that were loaded.
     """
 
     at: float
     running: float
     waiting: float
+    openmp: list[str] = []  # noqa: RUF012 - a default of a named tuple, which nobody changes
 
 
 class Probed(NamedTuple):

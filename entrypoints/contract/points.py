@@ -20,6 +20,7 @@ PINNED, PAGEABLE = "pinned", "pageable"
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 GIGA = 1e9  # bytes, as in nccl-tests
 INCOMPARABLE = 1e18  # a deviation of a result that has numbers which are not finite
+OF_ALL_SIZES = "a sweep is of all sizes: see peak_flops and points.measured"  # why it has no rate of its own
 CHECKS = ("results", "last_results")  # of a run: before the timed window, and after it
 # Largest deviation of a result from what follows from its input by a formula, over the largest number of the result.
 # Buffers are moved, and sums of them are sums of whole numbers that each precision has exactly.

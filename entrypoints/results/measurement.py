@@ -32,7 +32,7 @@ from entrypoints.contract.target import Target, reached
 from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, energy_of_parts, total_energy
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
-from entrypoints.results.roofline import Work
+from entrypoints.results.roofline import Flops, Work
 
 NO_METER = Absence("nothing was metered")
 NOT_REPORTED = "the device did not answer, or the run ended before it was asked"
@@ -81,7 +81,7 @@ class Measurement:
     conditions_after: DeviceConditions  # after the last step
     peak_process_mib: float | None
     power: Metered
-    flops_per_unit: int | None
+    flops: Flops | None  # of a unit
     work: Work | None  # of a step
     precision: str | None
     target: Target | None
@@ -191,7 +191,7 @@ def fold(
     steps_per_epoch: int | None = None,
     peak_process_mib: float | None = None,
     power: Metered = NO_METER,
-    flops_per_unit: int | None = None,
+    flops: Flops | None = None,
     work: Work | None = None,
     precision: str | None = None,
     target: Target | None = None,
@@ -233,7 +233,7 @@ def fold(
         conditions_after=after,
         peak_process_mib=peak_process_mib,
         power=power_of_devices(power, [rank.device for rank in ranks] or [_last(DeviceFacts, messages)]),
-        flops_per_unit=flops_per_unit,
+        flops=flops,
         work=work,
         precision=precision,
         target=target,

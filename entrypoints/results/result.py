@@ -25,8 +25,10 @@ from entrypoints.results.points import points
 from entrypoints.results.power import played_back, power
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.ranks import ranks, transport
+from entrypoints.results.roofline import flops_of_unit
 from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
+from entrypoints.system import openmp
 from entrypoints.system.facts import Fact
 
 SCHEMA_VERSION = "1.2"
@@ -71,7 +73,11 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "host": dict(context.host),
         "session": dict(context.session),
         "conditions": dict(context.conditions),
-        "conditions_after": {**context.conditions_after, "run_delay": run_delay(measurement)},
+        "conditions_after": {
+            **context.conditions_after,
+            "run_delay": run_delay(measurement),
+            "openmp_wait": openmp_wait(measurement, context),
+        },
         "environment": dict(context.environment),
         "device_conditions": device_conditions(measurement.conditions),
         "device_conditions_after": device_conditions(measurement.conditions_after),
@@ -104,13 +110,14 @@ def timestamp(moment: datetime) -> str:
 def workload(context: Context) -> Json:
     """Return what was run; `identity` is what makes two results comparable."""
     card = context.card
+    flops = flops_of_unit(card, context.configuration.task)
     return {
         "name": card.name,
         "title": card.title,
         "task": context.configuration.task,
         "unit": card.problem["unit"],
         "parameters": card.problem["parameters"],
-        "flops": {"per_unit": card.flops_per_unit(context.configuration.task), "source": card.flops["source"]},
+        "flops": {**flops._asdict(), "source": card.flops["source"]},
         "identity": card.identity,
     }
 
@@ -168,6 +175,14 @@ def run_delay(measurement: Measurement) -> Fact:
     if not times.running > 0:
         return {"value": None, "unit": "%", "reason": "the kernel does not count it (schedstat)"}
     return {"value": round(100 * times.waiting / (times.running + times.waiting), 3), "unit": "%"}
+
+
+def openmp_wait(measurement: Measurement, context: Context) -> Fact:
+    """Return for how long idle threads of the OpenMP runtimes that the workload loaded spin."""
+    if measurement.scheduled is None:
+        return {"value": None, "reason": "the timed window did not end"}
+    waits = openmp.waits(measurement.scheduled.openmp, context.environment["variables"])
+    return {"value": waits} if waits else {"value": None, "reason": "no OpenMP runtime was loaded"}
 
 
 def device_conditions(conditions: DeviceConditions) -> Json:

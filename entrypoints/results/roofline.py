@@ -23,13 +23,20 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.contract.cards import Card, generates, pictures
+from entrypoints.contract.cards import Card, causal, generates, pictures
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 
 OPERATIONS, BYTES_MOVED = "operations", "bytes"  # what limits a throughput
 BACKWARD = 3  # operations of training over those of a forward pass
 TOKEN = 2  # bytes of a token, at the least
+
+
+class Flops(NamedTuple):
+    """Operations of a unit: all that the card counts, and those that the model needs."""
+
+    per_unit: int
+    needed_per_unit: int
 
 
 class WorkPart(NamedTuple):
@@ -87,18 +94,27 @@ def work_of_step(card: Card, task: str, configuration: Mapping[str, Any]) -> Wor
         return _generation(card, configuration)
     updates = configuration["device_iterations"] if task == "training" else 1
     units = int(configuration["batch_size"] * updates)
-    operations = units * (per_unit - _unseen(card, task))
+    operations = float(units * flops_of_unit(card, task).needed_per_unit)
     return Work(units, [WorkPart(operations, _bytes(card, task, configuration, units, updates))])
 
 
-def _unseen(card: Card, task: str) -> float:
-    """Return the operations of a unit that are of pairs of places that a causal model does not see."""
-    model = card.problem["model"]
-    if model.get("attention") != "causal":
-        return 0.0
-    length = card.problem["input"]["length"]
-    forward = 4 * model["layers"] * model["width"] * length * (length - 1) / 2
-    return float(forward * (BACKWARD if task == "training" else 1))
+def flops_of_unit(card: Card, task: str) -> Flops:
+    """Return the operations of a unit, with the pairs of places that a causal model does not see and without them."""
+    per_unit = card.flops_per_unit(task)
+    return Flops(per_unit, per_unit - (_unseen(card, task) if per_unit else 0))
+
+
+def _unseen(card: Card, task: str) -> int:
+    """Return the operations of a unit that are of pairs of places that a causal model does not see.
+
+    A text that is generated has them in its prompt, whose places are computed together.
+    """
+    if not causal(card.problem):
+        return 0
+    model, generated = card.problem["model"], generates(card.problem, task)
+    length = card.problem["generation"]["prompt"] if generated else card.problem["input"]["length"]
+    forward = 4 * model["layers"] * model["width"] * (length * (length - 1) // 2)
+    return int(forward * (BACKWARD if task == "training" else 1))
 
 
 def _bytes(card: Card, task: str, configuration: Mapping[str, Any], units: int, updates: int) -> float:
@@ -146,7 +162,7 @@ def _generation(card: Card, configuration: Mapping[str, Any]) -> Work:
     weights = _weights(card) * number * _copies(configuration, "weights")
     prompt, new = lengths["prompt"], lengths["new"]
     dense, pair, head = _operations_of_a_token(card)
-    prompts = texts * (prompt * dense + pair * prompt * (prompt + 1) / 2 + head)
+    prompts = texts * (prompt * dense + pair * prompt * prompt - _unseen(card, "inference") + head)
     cached = 2 * model["layers"] * model["width"] * number  # bytes of the key and value of a token
     tokens = (
         WorkPart(texts * (dense + pair * places + head), weights + texts * cached * (places - 1))

@@ -7,6 +7,7 @@ from typing import Any, Iterator, Mapping
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card
+from entrypoints.results.roofline import flops_of_unit
 from entrypoints.rules.facts import Facts, is_number
 from entrypoints.rules.rule import differ, rule
 from entrypoints.system.session import BOOT_FORM, JOB_FORM
@@ -52,9 +53,11 @@ def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
         yield differ("workload.title", workload["title"], card.title, f"the identity of {card.name}")
     if facts.task not in card.tasks:
         yield differ("workload.task", facts.task, ", ".join(card.tasks), f"the identity of {card.name}")
-    elif workload["flops"]["per_unit"] != card.flops_per_unit(facts.task):
-        given, per_unit = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
-        yield differ("workload.flops.per_unit", given, per_unit, f"the identity of {card.name}")
+        return
+    for name, count in flops_of_unit(card, facts.task)._asdict().items():
+        given = workload["flops"].get(name, count)  # schema 1.1 has only one of them
+        if given != count:
+            yield differ(f"workload.flops.{name}", given, count, f"the identity of {card.name}")
 
 
 @rule(
@@ -76,7 +79,8 @@ def known_name_is_that_of_its_card(facts: Facts) -> Iterator[str]:
         yield differ("workload.unit", workload["unit"], card.problem["unit"], f"the name {card.name}")
     numbers = {"parameters": (workload["parameters"], card.problem["parameters"])}
     if facts.task in card.tasks:
-        numbers["flops.per_unit"] = workload["flops"]["per_unit"], card.flops_per_unit(facts.task)
+        counts = flops_of_unit(card, facts.task)._asdict().items()
+        numbers |= {f"flops.{name}": (workload["flops"].get(name, count), count) for name, count in counts}
     for name, (value, expected) in numbers.items():
         if not expected / CORRECTED <= value <= expected * CORRECTED:
             yield differ(f"workload.{name}", value, expected, f"the name {card.name}")

@@ -7,16 +7,25 @@ from functools import lru_cache
 from typing import Iterator, Mapping
 
 from entrypoints.contract.cards import generates
+from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results import peaks
 from entrypoints.results.measurement import fold
 from entrypoints.results.metrics.by_workload import every_metric
+from entrypoints.results.metrics.metric import too_few_steps
 from entrypoints.results.result import PARTS
 from entrypoints.results.roofline import Bound, Roof, bound, work_of_step
 from entrypoints.rules.facts import FIRST_VERSION, Facts, device_named, is_whole, mean_bounds, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
-FRACTIONS = ("data_wait_fraction", "padding_fraction", "acceptance_rate", "utilisation", "throttled_fraction")
+FRACTIONS = (
+    "data_wait_fraction",
+    "padding_fraction",
+    "acceptance_rate",
+    "utilisation",
+    "utilisation_full_attention",
+    "throttled_fraction",
+)
 SIGNED = ("final_loss",)  # a likelihood's logarithm may have either sign
 LEAST_LOSS = -0.01
 LARGEST = 1e24  # no number of a measurement is larger
@@ -31,6 +40,10 @@ ALWAYS = (
     *("energy", "energy_per_unit", "power_mean", "throughput_per_watt", "units_per_watt_hour"),
 )
 OLDER_UNITS = {"energy_per_unit": "J/{unit}"}  # as images before 0.3 wrote them
+FULL_ATTENTION = "_full_attention"  # ends the names of metrics that count all pairs of places
+NEEDED = 2  # of two places at least one sees the other: the most that all pairs can be, over those that count
+OF_A_SWEEP = (FIRST_VERSION, "1.1")  # schemas with rates of operations of micro-benchmarks
+OF_FEW_STEPS = (FIRST_VERSION, "1.1")  # schemas with a 99th percentile of any number of steps
 HASTE = 0.5  # the fastest of a few steps before the window, over that of a thousand in it
 KEPT, KEPT_SHARE = 0.1, 0.05  # s, of the window: fetching a batch that is there takes a microsecond
 DECODED = (1e-3, 1.01)  # of the waits: a file is read, decoded, and put into a batch
@@ -103,11 +116,17 @@ def throughput_follows_from_the_steps(facts: Facts) -> Iterator[str]:
     yield from unequal_metrics(facts, expected, "steps")
 
 
-@rule("`step_time_p50` to `p99` = those of `steps.quantiles`; none for requests, which overlap", "As for throughput.")
+@rule(
+    "`step_time_p50` to `p99` = those of `steps.quantiles`; none for requests, which overlap; from schema 1.2 on "
+    "`step_time_p99` only of 100 timed steps or more",
+    "As for throughput.",
+)
 def step_times_follow_from_the_steps(facts: Facts) -> Iterator[str]:
     """Compare percentiles with the quantiles of the steps."""
     quantiles = None if facts.configuration["concurrency"] else facts.steps["quantiles"]
     expected = {name: quantiles[share] if quantiles else None for name, share in STEP_TIMES.items()}
+    if too_few_steps(facts.timed_count) and facts.document["schema_version"] not in OF_FEW_STEPS:
+        expected["step_time_p99"] = None
     yield from unequal_metrics(facts, expected, "steps.quantiles")
 
 
@@ -187,25 +206,49 @@ def losses_are_possible(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "`achieved_flops` = `throughput` x `workload.flops.per_unit`; `utilisation` = that / (`accelerator.peak` x "
+    "`achieved_flops` = `throughput` x `workload.flops.needed_per_unit`; `utilisation` = that / (`accelerator.peak` x "
     "`accelerator.count`), and `utilisation_of_measured_peak` that / (`configuration.measured_peak.flops` x the same); "
-    "the measured peak is of `accelerator.name`",
+    "with `_full_attention` the same of `workload.flops.per_unit`, of which the needed ones are at least half; before "
+    "schema 1.2 without it too; the measured peak is of `accelerator.name`",
     "Operations are not measured, but counted from the units.",
     ROUNDING,
 )
 def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
-    """Multiply the throughput again."""
-    throughput, device = facts.metric("throughput"), facts.document["accelerator"]
-    per_unit = facts.document["workload"]["flops"]["per_unit"]
-    achieved = None if throughput is None or not per_unit else throughput * per_unit
-    peak = (device.get("peak") or {}).get("value")
-    share = achieved / (peak * device["count"]) if achieved is not None and peak else None
-    yield from unequal_metrics(facts, {"achieved_flops": achieved, "utilisation": share}, "throughput")
-    measured = facts.configuration.get("measured_peak")  # schema 1.0 has none
-    of_measured = achieved / (measured["flops"] * device["count"]) if achieved is not None and measured else None
-    yield from unequal_metrics(facts, {"utilisation_of_measured_peak": of_measured}, "throughput")
+    """Multiply the throughput again, by each count of operations."""
+    counts = facts.document["workload"]["flops"]
+    needed, full = counts.get("needed_per_unit", counts["per_unit"]), counts["per_unit"]
+    if not full <= NEEDED * needed <= NEEDED * full:
+        yield differ("workload.flops.needed_per_unit", needed, full, "workload.flops.per_unit")
+    yield from unequal_metrics(facts, rates_of_operations(facts, needed, ""), "throughput")
+    if "needed_per_unit" in counts:
+        of_full = rates_of_operations(facts, full, FULL_ATTENTION)
+        yield from unequal_metrics(facts, of_full, "throughput")
+        yield from (f"metrics.{name}: it is missing" for name in of_full if needed < full and name not in facts.metrics)
+    measured, device = facts.configuration.get("measured_peak"), facts.document["accelerator"]
     if measured and facts.completed and measured["device"] != device.get("name"):
         yield differ("configuration.measured_peak.device", measured["device"], device.get("name"), "accelerator.name")
+
+
+def rates_of_operations(facts: Facts, per_unit: int, suffix: str) -> dict[str, float | None]:
+    """Return the metrics that follow from the throughput and the operations of a unit, by their names with a suffix."""
+    throughput, device = rate_of_one_size(facts), facts.document["accelerator"]
+    achieved = None if throughput is None or not per_unit else throughput * per_unit
+    measured = facts.configuration.get("measured_peak") or {}  # schema 1.0 has none
+    peaks_of = {
+        "utilisation": (device.get("peak") or {}).get("value"),
+        "utilisation_of_measured_peak": measured.get("flops"),
+    }
+    shares = {
+        f"{name}{suffix}": achieved / (peak * device["count"]) if achieved is not None and peak else None
+        for name, peak in peaks_of.items()
+    }
+    return {f"achieved_flops{suffix}": achieved, **shares}
+
+
+def rate_of_one_size(facts: Facts) -> float | None:
+    """Return the throughput, but none of a micro-benchmark: before schema 1.2 it had rates of the mean of its sweep."""
+    swept = facts.task == MICROBENCHMARK and facts.document["schema_version"] not in OF_A_SWEEP
+    return None if swept else facts.metric("throughput")
 
 
 @rule(
@@ -217,7 +260,7 @@ def operations_follow_from_the_throughput(facts: Facts) -> Iterator[str]:
 )
 def bound_follows_from_the_device(facts: Facts) -> Iterator[str]:
     """Compute the bound again, if this sifmark has the card."""
-    highest, throughput = bound_of(facts, _roof_of(facts)), facts.metric("throughput")
+    highest, throughput = bound_of(facts, _roof_of(facts)), rate_of_one_size(facts)
     if card_of(facts) is None or facts.metric("throughput_bound") is None:
         return
     expected = None if highest is None else highest.throughput

@@ -20,7 +20,7 @@ from entrypoints.results.measurement import Measurement, fold
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent
 from entrypoints.results.power import consumed, of_as_many_steps
 from entrypoints.results.ranks import combined
-from entrypoints.results.roofline import work_of_step
+from entrypoints.results.roofline import flops_of_unit, work_of_step
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.group import NOBODY_ELSE, Rank, Team, converse, ended
 from entrypoints.runs.metered import metering
@@ -99,7 +99,7 @@ def measured(
         unit=card.problem["unit"],
         task=resolved.task,
         steps_per_epoch=resolved.steps_per_epoch,
-        flops_per_unit=card.flops_per_unit(resolved.task),
+        flops=flops_of_unit(card, resolved.task),
         work=work_of_step(card, resolved.task, resolved.as_json()),
         precision=resolved.precision,
         target=resolved.goal,

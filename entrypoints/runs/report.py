@@ -9,12 +9,12 @@ from typing import Any, Iterator, Mapping
 
 from entrypoints.contract.points import MEMORY_COPY, MICROBENCHMARK
 from entrypoints.metering.meter import OTHER, POWER
+from entrypoints.system import openmp
 
 Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
-FOR_P99 = 100  # timed steps, so that at least one is slower
 NO_FIGURE = "-"
 WIDE = 10.0  # percent: up to here an interval is `± 1.2 %`, above it stands in brackets
 _LABEL = 13  # columns
@@ -37,11 +37,14 @@ def warnings_of(document: Document) -> Iterator[str]:
         yield f"{what}. Do not publish this number"
     if preloaded := document["environment"]["preloaded"]:
         yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
-    delay = document["conditions_after"]["run_delay"]["value"] or 0.0
+    after, threads = document["conditions_after"], document["configuration"]["threads"]
+    delay = after["run_delay"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"
     elif delay > BUSY:
-        yield f"the host was busy: threads waited {significant(delay)} % of their time. Do not publish this number"
+        waited = f"threads waited {significant(delay)} % of their time"
+        spun = f". {openmp.ADVICE}" if openmp.spins(after["openmp_wait"]["value"], threads) else ""
+        yield f"the host was busy: {waited}{spun}. Do not publish this number"
     stolen = stolen_percent(document)
     if stolen > BUSY:
         yield f"the hypervisor took {significant(stolen)} % of the processors' time. Do not publish this number"
@@ -207,16 +210,13 @@ def _flops(rate: float) -> str:
 
 def _times(document: Document, values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """Yield medians, with the 99th percentile if there are steps enough for it, else the slowest step."""
-    steps = document["steps"]
     if "step_time_p50" in values:
-        enough = steps["count"] - steps["untimed"] >= FOR_P99
-        slowest = (
-            f"{_seconds(values['step_time_p99'])} p99" if enough else f"{_seconds(steps['quantiles']['p100'])} slowest"
-        )
+        p99, longest = values.get("step_time_p99"), document["steps"]["quantiles"]["p100"]
+        slowest = f"{_seconds(longest)} slowest" if p99 is None else f"{_seconds(p99)} p99"
         yield "step time", f"{_seconds(values['step_time_p50'])} median, {slowest}"
     if "latency_p50" in values:
-        p99 = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""
-        yield "latency", f"{_seconds(values['latency_p50'])} median{p99}"
+        slowest = f", {_seconds(values['latency_p99'])} p99" if "latency_p99" in values else ""
+        yield "latency", f"{_seconds(values['latency_p50'])} median{slowest}"
 
 
 def _result(place: str | None) -> Iterator[tuple[str, str]]:

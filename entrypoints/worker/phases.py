@@ -10,6 +10,7 @@ from entrypoints.contract.group import JoinedRanks
 from entrypoints.contract.messages import Message, Phase, RunCheck, Scheduled, Skipped
 from entrypoints.contract.session import Executed
 from entrypoints.planning.configuration import Configuration
+from entrypoints.system.openmp import runtimes
 from entrypoints.system.scheduling import elapsed, thread_times
 from entrypoints.worker.run_checks import Faults
 
@@ -46,7 +47,7 @@ class PhasedRun:
         before = thread_times()
         self.phase("steady", lambda: self.enough(configuration))
         ended = self.edge()  # asking for the times of many threads takes longer than 1 % of a short window
-        self.send(Scheduled(ended, *elapsed(before, thread_times())))
+        self.send(Scheduled(ended, *elapsed(before, thread_times()), runtimes()))
         self.at_edge()
         self.report_execution()
 

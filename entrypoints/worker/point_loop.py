@@ -116,12 +116,12 @@ def plan(
     measured: list[Point] = []
     omitted: list[Omitted] = []
     sizes = card.problem["input"]["sizes"]
-    in_memory = next((size for size in sizes if cache and size >= cache.left_from), None)  # the smallest such copy
+    in_memory = next((size for size in sizes if cache and size >= cache.left_from), 0)  # the smallest such copy
+    half = SHARE_BEYOND_CACHE * free_mib
+    most = half if in_memory and not _omission(card, configuration, world, in_memory, half) else SHARE * free_mib
     for size in sizes:
-        share = SHARE_BEYOND_CACHE if in_memory and size <= in_memory else SHARE
-        reason = _omission(card, configuration, world, size, share * free_mib) or _excess(
-            card, configuration, size, in_memory
-        )
+        may_take = most if size <= in_memory else SHARE * free_mib
+        reason = _omission(card, configuration, world, size, may_take) or _excess(card, configuration, size, in_memory)
         if reason:
             omitted.append(Omitted(size, reason))
         else:
@@ -145,11 +145,11 @@ def _omission(card: Card, configuration: Configuration, world: int, size: int, m
     return None
 
 
-def _excess(card: Card, configuration: Configuration, size: int, in_memory: int | None) -> str | None:
+def _excess(card: Card, configuration: Configuration, size: int, in_memory: int) -> str | None:
     """Return why a size need not be measured; None if it is."""
     if configuration.largest_size is not None or card.problem["model"]["operation"] != MEMORY_COPY:
         return None
-    enough = max(USUAL.get(configuration.device, USUAL_ELSEWHERE), in_memory or 0)
+    enough = max(USUAL.get(configuration.device, USUAL_ELSEWHERE), in_memory)
     return f"larger than {enough}, which is enough here: --largest-size measures more" if size > enough else None
 
 

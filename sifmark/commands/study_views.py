@@ -12,7 +12,8 @@ from sifmark.commands.answers import Table, answer
 from sifmark.core.console import counted
 from sifmark.core.terminal import can_draw, output, output_table, paint, status, step
 from sifmark.engines.progress import ProgressPipe
-from sifmark.results.numbers import format_quantity, format_seconds
+from sifmark.results.numbers import format_seconds
+from sifmark.results.summary import NO_RESULT, main_figure
 from sifmark.studies.library import RunCommand, Watcher
 from sifmark.studies.overview import (
     Labels,
@@ -272,9 +273,9 @@ class StudyDisplay(Watcher):
         if ended.elsewhere:
             words.append("done by another process")
         else:
-            metric = outcome.document.get("metrics", {}).get("throughput", {})
-            if metric.get("value") is not None:
-                words.append(format_quantity(metric["value"], metric["unit"]))
+            figure = main_figure(dict(outcome.document)) if outcome.document else NO_RESULT
+            if figure != NO_RESULT:
+                words.append(figure.partition("   ")[0])
             words.append(format_seconds(ended.seconds))
         number = f"[{self._count:>{len(str(self._total))}}/{self._total}]"
         status(f"{number} {self._labels.of(ended.planned)}: {', '.join(words)}{self._left(progress)}")

@@ -8,13 +8,24 @@ from sifmark.core.paths import import_shared
 
 Document = dict[str, Any]
 _NEW = "memory_bandwidth"
+_OF_A_SWEEP = ("achieved_flops", "utilisation", "utilisation_of_measured_peak", "fraction_of_bound")
 
 
 def with_bandwidths(document: Mapping[str, Any], metrics: dict[str, Document]) -> dict[str, Document]:
-    """Return the metrics of a result; of a micro-benchmark of schema 1.1 with those that follow from its points."""
+    """Return the metrics of a result; of a micro-benchmark of schema 1.1 with those that follow from its points.
+
+    Those that say something of the mean of its sweep lose their value, as in later schemas.
+    """
     if not document.get("points") or _NEW in metrics:
         return metrics
-    return {**metrics, **import_shared("results.copies").metrics_of(document)}
+    without = {name: _without(metrics[name]) for name in _OF_A_SWEEP if name in metrics}
+    return {**metrics, **without, **import_shared("results.copies").metrics_of(document)}
+
+
+def _without(metric: Document) -> Document:
+    """Return a metric of the mean of a sweep without its value."""
+    reason = import_shared("contract.points").OF_ALL_SIZES
+    return metric if metric["value"] is None else {**metric, "value": None, "reason": reason}
 
 
 @dataclass(frozen=True)

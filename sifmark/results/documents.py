@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from sifmark.results.catalogue import spelled
 from sifmark.results.copies import with_bandwidths
+from sifmark.results.versions import STEP_P99, is_in_todays_terms, too_few_steps, with_full_attention
 
 Document = dict[str, Any]
 
@@ -52,9 +53,27 @@ def metrics_of(document: Document) -> dict[str, Document]:
         for epoch in document["epochs"]
         if epoch["seconds"]
     }
-    measured = with_bandwidths(document, document["metrics"])
+    measured = measured_metrics(document)
     named = {name: {**metric, "unit": spelled(name, metric["unit"])} for name, metric in measured.items()}
     return _by_cache(document, {**named, **phases, **epochs, **rates})
+
+
+def measured_metrics(document: Document) -> dict[str, Document]:
+    """Return the metrics that a document has by name, those of earlier schema versions as they are called today."""
+    measured = with_bandwidths(document, document["metrics"])
+    if is_in_todays_terms(document["schema_version"]):
+        return measured
+    workload, steps = document["workload"], document["steps"]
+    measured = with_full_attention(measured, workload["identity"], workload["name"], _without)
+    why = too_few_steps(steps["count"] - steps["untimed"])
+    if why and measured.get(STEP_P99, {}).get("value") is not None:
+        measured[STEP_P99] = _without(measured[STEP_P99], why)
+    return with_bandwidths(document, measured)
+
+
+def _without(metric: Document, reason: str) -> Document:
+    """Return a metric without its value; one that has none keeps its own reason."""
+    return metric if metric["value"] is None else {**metric, "value": None, "reason": reason}
 
 
 def metric_value(metric: Document) -> MetricValue:

@@ -4,12 +4,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sifmark.results.catalogue import Direction, direction_of, headlines, kind_of, metric_label, path_of
-from sifmark.results.documents import metrics_of, value_at
+from sifmark.results.documents import measured_metrics, metrics_of, value_at
 from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
-FOR_P99 = 100  # timed steps, so that at least one is slower
 _LABEL = 29  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
 _THROUGHPUT, _STEP_TIME = "throughput", "step_time_p50"
@@ -25,7 +24,7 @@ _SHOWN = {
     "peak_process_memory",
     "peak_allocated_memory",
 }
-_NO_RESULT = "-"
+NO_RESULT = "-"
 
 
 HALF = ("bf16", "fp16")
@@ -81,7 +80,7 @@ def summary(document: Document, every_metric: bool = False) -> list[str]:
     lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
     lines += _labelled(_origin(document))
     lines += _labelled(("warning", text) for text in warnings_of(document))
-    missing = {name: metric["reason"] for name, metric in document["metrics"].items() if metric["value"] is None}
+    missing = {name: metric["reason"] for name, metric in measured_metrics(document).items() if metric["value"] is None}
     if every_metric:
         return [*lines, *_missing_metrics(missing)]
     return [*lines, f"  {len(missing)} metrics have no value: --all-metrics says why"] if missing else lines
@@ -114,7 +113,7 @@ def main_figure(document: Document) -> str:
     measured = metrics_of(document)
     rates = [name for name in headlines(kind_of(document)) if direction_of(name) is Direction.HIGHER]
     name = next((name for name in rates if _value(measured, name) is not None), "")
-    return _figure(document, measured, name) if name else _NO_RESULT
+    return _figure(document, measured, name) if name else NO_RESULT
 
 
 def _figure(document: Document, measured: Document, name: str) -> str:
@@ -136,8 +135,8 @@ def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
     metrics, numerics, measured = document["metrics"], document["numerics"], metrics_of(document)
     for name in _leading(document, measured):
         yield metric_label(name), _figure(document, measured, name)
-    if main_figure(document) == _NO_RESULT:
-        yield metric_label(headlines(kind_of(document))[0]), _NO_RESULT
+    if main_figure(document) == NO_RESULT:
+        yield metric_label(headlines(kind_of(document))[0]), NO_RESULT
     if (median := _value(metrics, _STEP_TIME)) is not None:
         yield "step time", f"{format_quantity(median, 's')} median{_slowest_step(document)}"
     memory = {"host": _value(metrics, "peak_process_memory"), "device": _value(metrics, "peak_allocated_memory")}
@@ -149,18 +148,19 @@ def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
 
 def _slowest_step(document: Document) -> str:
     """Return the 99th percentile of the step time if there are steps enough for it, else the slowest step."""
-    steps, p99 = document["steps"], _value(document["metrics"], "step_time_p99")
-    if p99 is not None and steps["count"] - steps["untimed"] >= FOR_P99:
+    if (p99 := _value(measured_metrics(document), "step_time_p99")) is not None:
         return f", {format_quantity(p99, 's')} p99"
-    slowest = (steps["quantiles"] or {}).get("p100")
+    slowest = (document["steps"]["quantiles"] or {}).get("p100")
     return "" if slowest is None else f", {format_quantity(slowest, 's')} slowest"
 
 
 def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
     """Yield the other metrics by their labels, those first that matter most of such a run."""
     measured = {name: metric for name, metric in metrics_of(document).items() if not name.startswith(_SPANS)}
-    shown = _SHOWN.union(_leading(document, measured))
-    for name in dict.fromkeys((*headlines(kind_of(document)), *measured)):
+    named = headlines(kind_of(document))
+    of_a_sweep = {_THROUGHPUT} - set(named)  # that is no headline: the mean of all sizes
+    shown = _SHOWN.union(_leading(document, measured), of_a_sweep)
+    for name in dict.fromkeys((*named, *measured)):
         metric = measured.get(name)
         if metric and name not in shown and metric["value"] is not None:
             yield metric_label(name), format_quantity(metric["value"], metric["unit"])

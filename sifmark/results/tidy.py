@@ -15,9 +15,11 @@ from sifmark.core.errors import unknown_name
 from sifmark.results.catalogue import Field, Role, fields
 from sifmark.results.documents import Document, follow, metric_value, metrics_of
 from sifmark.results.marks import marks_of_result
+from sifmark.results.versions import highest_percentile, too_few_steps
 
 Row = dict[str, Any]
 THROUGHPUT = "throughput"
+_SLOWEST = 100  # per cent
 _SQL = {"string": "VARCHAR", "integer": "BIGINT", "number": "DOUBLE", "boolean": "BOOLEAN", "json": "VARCHAR"}
 # Texts that only say why something else is missing, and what tables cannot use.
 _LEFT_OUT = ("reason", "notes")
@@ -123,10 +125,13 @@ def _run_rows(document: Document) -> Iterator[Row]:
 
 def _point_rows(document: Document) -> Iterator[Row]:
     yield from _of_microbenchmark(document["points"] or {})
-    yield from _of_quantiles("step_time", document["steps"]["quantiles"])
-    yield from _of_quantiles("latency", document["requests"].get("quantiles"))
-    for name, quantiles in document["requests"].get("parts", {}).items():
-        yield from _of_quantiles(f"latency_{name}", quantiles)
+    steps, requests = document["steps"], document["requests"]
+    most = 95 if too_few_steps(steps["count"] - steps["untimed"]) else 99
+    yield from _of_quantiles("step_time", steps["quantiles"], most)
+    most = highest_percentile(requests.get("count", 0))
+    yield from _of_quantiles("latency", requests.get("quantiles"), most)
+    for name, quantiles in requests.get("parts", {}).items():
+        yield from _of_quantiles(f"latency_{name}", quantiles, most)
     yield from _of_epochs(document["epochs"], document["workload"]["unit"])
     yield from _of_evaluations((document["target"] or {}).get("evaluations", ()))
     yield from _of_search((document["search"] or {}).get("trials", ()))
@@ -148,9 +153,11 @@ def _of_microbenchmark(points: Mapping[str, Any]) -> Iterator[Row]:
         yield {**_point("size", "size", point["size"], "time_p50", "s", point["seconds"]["p50"]), **where}
 
 
-def _of_quantiles(metric: str, quantiles: Mapping[str, float] | None) -> Iterator[Row]:
+def _of_quantiles(metric: str, quantiles: Mapping[str, float] | None, most: int) -> Iterator[Row]:
+    """Yield the percentiles up to one that there are enough values for, and the slowest of them."""
     for name, value in (quantiles or {}).items():
-        yield _point("percentile", "percentile", int(name[1:]), metric, "s", value)
+        if (percentile := int(name[1:])) <= most or percentile == _SLOWEST:
+            yield _point("percentile", "percentile", percentile, metric, "s", value)
 
 
 def _of_epochs(epochs: Sequence[Mapping[str, Any]], counted: str) -> Iterator[Row]:

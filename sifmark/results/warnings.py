@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 from datetime import datetime
+from types import ModuleType
 from typing import Any
 
+from sifmark.core.paths import import_shared
 from sifmark.results.numbers import format_number
 
 THROTTLED = 0.01  # of the timed window in which heat or hardware held the clocks of a device down
@@ -51,7 +53,8 @@ def disturbances(document: Document) -> Iterator[str]:
     if delay > BUSY and _more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {format_number(delay)} % of their time"
     elif delay > BUSY:
-        yield f"the host was busy: threads waited {format_number(delay)} % of their time. {DO_NOT_PUBLISH}"
+        spun = f". {_openmp().ADVICE}" if _spins(document) else ""
+        yield f"the host was busy: threads waited {format_number(delay)} % of their time{spun}. {DO_NOT_PUBLISH}"
     if (stolen := _stolen_percent(document)) > BUSY:
         yield f"the hypervisor took {format_number(stolen)} % of the processors' time. {DO_NOT_PUBLISH}"
 
@@ -126,6 +129,16 @@ def _loaded_first(document: Document) -> list[str]:
     environment = document.get("environment", {})
     auditors = environment.get("variables", {}).get("LD_AUDIT", "")  # with colons, ld.so(8)
     return [*environment.get("preloaded", []), *filter(None, auditors.split(":"))]
+
+
+def _spins(document: Document) -> bool:
+    """Return whether several threads waited for each other by spinning; unknown before schema 1.2."""
+    wait = document["conditions_after"].get("openmp_wait")
+    return bool(wait and _openmp().spins(wait["value"], document["configuration"]["threads"]))
+
+
+def _openmp() -> ModuleType:
+    return import_shared("system.openmp")
 
 
 def _more_threads_than_processors(document: Document) -> bool:

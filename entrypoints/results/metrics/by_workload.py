@@ -6,10 +6,11 @@ import inspect
 from types import ModuleType
 from typing import Any, Callable, Mapping
 
-from entrypoints.contract.cards import generates, tokenised
+from entrypoints.contract.cards import causal, generates, tokenised
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics import (
+    attention,
     chains,
     compute,
     devices,
@@ -39,6 +40,7 @@ def _defined_in(*modules: ModuleType) -> dict[str, MetricFunction]:
     }
 
 
+OF_ATTENTION = frozenset(_defined_in(attention))
 OF_TOKENS = frozenset(_defined_in(tokens))
 OF_GENERATION = frozenset(_defined_in(generation))
 OF_CHAINS = frozenset(_defined_in(chains))
@@ -48,11 +50,11 @@ OF_POINTS = frozenset(_defined_in(points))
 
 def every_metric() -> dict[str, MetricFunction]:
     """Return every metric, in the order of their names."""
-    return dict(sorted(_defined_in(*ALWAYS, tokens, generation, chains, ranks, points).items()))
+    return dict(sorted(_defined_in(*ALWAYS, attention, tokens, generation, chains, ranks, points).items()))
 
 
 def possible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> dict[str, MetricFunction]:
-    """Return every metric, except those of tokens, texts, chains, ranks and micro-benchmarks if there are none."""
+    """Return every metric, except those of causal attention, tokens, texts, chains, ranks and points if it has none."""
     impossible = impossible_metrics(problem, task, ranks)
     return {name: metric for name, metric in every_metric().items() if name not in impossible}
 
@@ -60,7 +62,8 @@ def possible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> dict[
 def impossible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> frozenset[str]:
     """Return the names of the metrics that a workload cannot have on so many ranks."""
     return (
-        (frozenset() if tokenised(problem) else OF_TOKENS)
+        (frozenset() if causal(problem) else OF_ATTENTION)
+        | (frozenset() if tokenised(problem) else OF_TOKENS)
         | (frozenset() if generates(problem, task) else OF_GENERATION)
         | (frozenset() if task == "sampling" else OF_CHAINS)
         | (frozenset() if ranks > 1 else OF_RANKS)

@@ -2,45 +2,32 @@
 
 from __future__ import annotations
 
+from entrypoints.contract.points import MICROBENCHMARK, OF_ALL_SIZES
 from entrypoints.results import peaks
 from entrypoints.results.measurement import Measurement
-from entrypoints.results.metrics.metric import Metric, no_window, units
+from entrypoints.results.metrics.metric import Metric
+from entrypoints.results.metrics.operations import operations_rate, share_of_measured_peak, share_of_peak
 from entrypoints.results.metrics.throughput import throughput
 from entrypoints.results.roofline import Roof, bound
 
 
 def achieved_flops(measurement: Measurement) -> Metric:
-    """Operations of the model for the units of the timed window, over its length.
+    """Operations that the model needs for the units of the timed window, over its length.
 
-    Attention counts in full, also in a causal model. What a device computes beyond that, such as recomputed
-    activations, does not count.
+    Pairs of places that a causal model does not see do not count, nor what a device computes beyond the model, such as
+    recomputed activations.
     """
-    if why := no_window(measurement):
-        return Metric(None, "FLOP/s", why)
-    if not measurement.flops_per_unit:
-        return Metric(None, "FLOP/s", "the operations of this workload were not counted")
-    return Metric(units(measurement) * measurement.flops_per_unit / measurement.window, "FLOP/s")
+    return operations_rate(measurement, measurement.flops and measurement.flops.needed_per_unit)
 
 
 def utilisation(measurement: Measurement) -> Metric:
     """Achieved operations over the peak of all devices in use in this precision."""
-    achieved = achieved_flops(measurement)
-    if achieved.value is None or measurement.device is None:
-        return Metric(None, "1", achieved.reason or "the device is not known")
-    peak = peaks.of_device(measurement.device, measurement.precision)
-    if peak.flops is None:
-        return Metric(None, "1", peak.reason)
-    return Metric(achieved.value / (peak.flops * measurement.device.devices), "1")
+    return share_of_peak(measurement, achieved_flops(measurement))
 
 
 def utilisation_of_measured_peak(measurement: Measurement) -> Metric:
     """Achieved operations over those that matmul achieved on all devices in use, in this precision."""
-    achieved, peak = achieved_flops(measurement), measurement.measured_peak
-    if peak is None:
-        return Metric(None, "1", "no measured peak was given (--measured-peak)")
-    if achieved.value is None or measurement.device is None:
-        return Metric(None, "1", achieved.reason or "the device is not known")
-    return Metric(achieved.value / (peak["flops"] * measurement.device.devices), "1")
+    return share_of_measured_peak(measurement, achieved_flops(measurement))
 
 
 def throughput_bound(measurement: Measurement) -> Metric:
@@ -60,6 +47,8 @@ def throughput_bound(measurement: Measurement) -> Metric:
 
 def fraction_of_bound(measurement: Measurement) -> Metric:
     """Throughput over its bound."""
+    if measurement.task == MICROBENCHMARK:
+        return Metric(None, "1", OF_ALL_SIZES)
     rate, highest = throughput(measurement), throughput_bound(measurement)
     if rate.value is None or highest.value is None:
         return Metric(None, "1", rate.reason or highest.reason)

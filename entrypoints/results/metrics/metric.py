@@ -12,6 +12,7 @@ from entrypoints.results.quantiles import quantile
 
 NO_TIME = "the timed window is shorter than the resolution of the clock"
 LEAST = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 1.0: 1}  # times that a percentile needs
+STEPS_FOR_P99 = 100  # timed steps, so that at least one is slower
 
 
 class Metric(NamedTuple):
@@ -47,6 +48,13 @@ def from_energy(measurement: Measurement, unit: str, value_of: Callable[[float],
         return Metric(None, unit, NO_STEP)
     joules, reason = measurement.timed_energy
     return Metric(None, unit, reason) if joules is None else Metric(value_of(joules), unit)
+
+
+def too_few_steps(timed: int) -> str:
+    """Return why so many timed steps have no 99th percentile; empty if they have one."""
+    if timed >= STEPS_FOR_P99:
+        return ""
+    return f"{timed} timed steps, and this needs {STEPS_FOR_P99}: ask for more --steps or a longer --duration"
 
 
 def percentile(times: Sequence[float], share: float, what: str) -> Metric:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from entrypoints.results.measurement import NO_STEP, Measurement
-from entrypoints.results.metrics.metric import Metric
+from entrypoints.results.metrics.metric import Metric, too_few_steps
 from entrypoints.results.quantiles import quantile
 
 
@@ -29,8 +29,10 @@ def step_time_p95(measurement: Measurement) -> Metric:
 
 
 def step_time_p99(measurement: Measurement) -> Metric:
-    """Time within which 99 % of the timed steps finished."""
-    return _step_time(measurement, 0.99)
+    """Time within which 99 % of the timed steps finished, of a hundred of them at least."""
+    found = _step_time(measurement, 0.99)
+    why = too_few_steps(len(measurement.timed_steps))
+    return found if found.value is None or not why else Metric(None, "s", why)
 
 
 def time_to_first_step(measurement: Measurement) -> Metric:

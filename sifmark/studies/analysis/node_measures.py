@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.results.catalogue import Direction, direction_of
-from sifmark.results.documents import MetricValue, metric_value, metrics_of
+from sifmark.results.documents import MetricValue, measured_metrics, metric_value
 
 Document = dict[str, Any]
 HOTTER = 5.0  # °C that a temperature must differ by, whatever the statistics say
@@ -26,7 +26,7 @@ class NodeMeasure:
 
 def _metric(name: str) -> Callable[[Document], MetricValue]:
     def read(document: Document) -> MetricValue:
-        metric = metrics_of(document).get(name)
+        metric = measured_metrics(document).get(name)
         return metric_value(metric) if metric else MetricValue(None, "1", "the result does not have it")
 
     return read

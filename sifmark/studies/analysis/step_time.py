@@ -12,7 +12,7 @@ from typing import Any
 from sifmark.results.comparison.intervals import mean
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import BATCH, DEVICES, REPLICAS, STRATEGY, WEAK
-from sifmark.results.documents import MetricValue, metric_value
+from sifmark.results.documents import MetricValue, measured_metrics, metric_value
 
 DATA, COMPUTE, COMMUNICATION, SLOW_RANKS, UNEVEN = PARTS = (
     "data",
@@ -80,7 +80,7 @@ class StepTime:
 
 def measure(document: Document) -> dict[str, MetricValue]:
     """Return the numbers of a result that explain its step time, by name."""
-    metrics = document["metrics"]
+    metrics = measured_metrics(document)
     numbers = {name: metric_value(metrics[name]) for name in (STEP, MEDIAN, USE, SPREAD) if name in metrics}
     numbers[WAIT] = _product(metrics, "data_wait_fraction", STEP)
     numbers[SLOWEST] = _slow_rank_time(document)

@@ -20,6 +20,7 @@ from sifmark.results.comparison.query import Query
 from sifmark.results.documents import MetricValue
 from sifmark.results.load import parse
 from sifmark.results.marks import BUSY, STALLED_RUN, UNSTEADY
+from sifmark.results.versions import is_in_todays_terms, with_full_attention
 
 SCHEMA = "baseline-1.1"
 LARGEST = 256 << 20  # bytes of a file; ten thousand results take about a tenth
@@ -233,13 +234,16 @@ def _read_repeat(row: Document, run: Document) -> Repeat:
         name: MetricValue(value, units[name], missing.get(name) if value is None else None)
         for name, value in run["values"].items()
     }
+    group = ComparisonGroup(**row["group"])
+    if not is_in_todays_terms(row["fields"].get("schema_version", "1.0")):
+        numbers = with_full_attention(numbers, group.identity, "", _without)
     return Repeat(
         Observation(
             side="against",
             file=run["file"],
             id=run["id"],
             title=row["title"],
-            group=ComparisonGroup(**row["group"]),
+            group=group,
             fields=row["fields"],
             numbers=numbers,
             marks=_marks(run),
@@ -254,3 +258,8 @@ def _read_repeat(row: Document, run: Document) -> Repeat:
 def _marks(run: Document) -> frozenset[str]:
     """Return the marks of a run, with those of kinds that this version does not know."""
     return frozenset(run.get("marks", ())) | {_MARKS_OF_FLAGS[flag] for flag in run.get("flags", ())}
+
+
+def _without(number: MetricValue, reason: str) -> MetricValue:
+    """Return a metric without its value; one that has none keeps its own reason."""
+    return number if number.value is None else MetricValue(None, number.unit, reason)

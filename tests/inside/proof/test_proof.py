@@ -160,8 +160,13 @@ def rated(rate, share):
     return changed(metrics={"throughput": {"value": rate}, "fraction_of_bound": {"value": share, "reason": "no peak"}})
 
 
-def copied(rate):
-    return changed(metrics={"peak_bandwidth": {"value": rate, "reason": "none"}}, accelerator={"kind": "cuda"})
+def copied(rate, name="memory_copy", stated=4.8e12):
+    metric = "memory_bandwidth" if name == "memory_copy" else "peak_bandwidth"
+    return changed(
+        workload={"name": name},
+        metrics={metric: {"value": rate, "reason": "none"}, "memory_bandwidth_size": {"value": 1024.0}},
+        accelerator={"kind": "cuda", "memory_bandwidth": {"value": stated}},
+    )
 
 
 def answers(device, rate):
@@ -191,7 +196,11 @@ def answers(device, rate):
         (judges.throughput, NOT_PROVABLE, [rated(100.0, None)]),
         (judges.throughput, FAILED, [rated(None, None)]),
         (judges.bandwidth, HELD, [copied(3000.0)]),
-        (judges.bandwidth, FAILED, [copied(None)]),
+        (judges.bandwidth, HELD, [copied(3000.0, stated=None)]),
+        (judges.bandwidth, FAILED, [copied(4900.0)]),
+        (judges.bandwidth, NOT_PROVABLE, [copied(None)]),
+        (judges.bandwidth, HELD, [copied(55.0, "host_device")]),
+        (judges.bandwidth, FAILED, [copied(None, "host_device")]),
     ],
 )
 def test_what_a_judge_says_of_a_kind_of_device(question, state, documents):

@@ -18,8 +18,9 @@ from entrypoints.results import result
 from entrypoints.results.measurement import fold
 from entrypoints.results.metrics import compute, devices, energy, generation, throughput, tokens, training
 from entrypoints.results.metrics.by_workload import every_metric
-from entrypoints.results.metrics.metric import NO_TIME
+from entrypoints.results.metrics.metric import NO_TIME, STEPS_FOR_P99
 from entrypoints.results.quantiles import quantile
+from entrypoints.results.roofline import Flops
 
 # Two packages, each of which can do 312e12 operations in a second.
 DEVICE = DeviceFacts("cuda", "NVIDIA", "NVIDIA A100-SXM4-40GB", 2, "package", 81920.0, 1, 1, "eager", simulated=True)
@@ -54,7 +55,7 @@ RUN = fold(
     steps_per_epoch=2,
     peak_process_mib=12.5,
     power=POWER,
-    flops_per_unit=10**12,
+    flops=Flops(2 * 10**12, 10**12),
     precision="bf16",
 )
 NOTHING = fold([], "images", "training")
@@ -80,7 +81,6 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("step_time_p50", 2.5, "s"),
         ("step_time_p90", 3.7, "s"),
         ("step_time_p95", 3.85, "s"),
-        ("step_time_p99", 3.97, "s"),
         ("data_wait_fraction", 0.2, "1"),
         ("time_to_first_step", 10.0, "s"),
         ("training_time", 17.0, "s"),
@@ -93,6 +93,8 @@ def test_a_phase_that_did_not_end_has_no_duration():
         ("host_device_traffic", 300.0, "MiB"),
         ("achieved_flops", 3.2e12, "FLOP/s"),
         ("utilisation", 3.2 / 624, "1"),
+        ("achieved_flops_full_attention", 6.4e12, "FLOP/s"),
+        ("utilisation_full_attention", 6.4 / 624, "1"),
         ("energy", 500.0, "J"),
         ("energy_per_device", 500.0, "J"),
         ("energy_per_unit", 500 / 32, "J/image"),
@@ -106,6 +108,17 @@ def test_values(name, value, unit):
     metric = every_metric()[name](RUN)
     assert metric.value == pytest.approx(value, rel=1e-9)
     assert (metric.unit, metric.reason) == (unit, None)
+
+
+def test_a_99th_percentile_is_of_a_hundred_steps_at_least():
+    steps = [Step(0.01 * number, 0.0, 8, 1, None) for number in range(1, STEPS_FOR_P99 + 1)]
+    enough = fold([Phase("steady", 0.0), *steps], "images", "training")
+    few = fold([Phase("steady", 0.0), *steps[1:]], "images", "training")
+    p99, p95 = every_metric()["step_time_p99"], every_metric()["step_time_p95"]
+    assert p99(enough).value == pytest.approx(0.9901)
+    assert p99(few).value is None and p95(few).value is not None
+    assert p99(few).reason == "99 timed steps, and this needs 100: ask for more --steps or a longer --duration"
+    assert p99(NOTHING).reason == p95(NOTHING).reason
 
 
 TEXTS: list[Message] = [
@@ -182,7 +195,9 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("time_to_first_token_p50", "time_to_first_token_p99"),
         *("time_between_tokens_p50", "time_between_tokens_p90", "time_between_tokens_p99"),
         *("peak_bandwidth", "peak_flops", "small_message_latency", "utilisation_of_measured_peak"),
-        *("throughput_bound", "fraction_of_bound"),
+        *("memory_bandwidth", "memory_bandwidth_size", "cached_bandwidth", "cached_bandwidth_size"),
+        *("achieved_flops_full_attention", "utilisation_full_attention"),
+        *("utilisation_of_measured_peak_full_attention", "throughput_bound", "fraction_of_bound"),
         *("peak_allocated_memory_of_window", "throttled_fraction", "core_clock", "decode_tokens_per_watt_hour"),
     }
 
@@ -194,7 +209,7 @@ def test_without_steps_every_metric_is_null_with_a_reason():
 
 
 def test_what_the_device_could_not_tell_has_its_reason():
-    run = fold([DEVICE, *MESSAGES, Usage("no count", 1.0, "no bus")], "images", "training", flops_per_unit=1)
+    run = fold([DEVICE, *MESSAGES, Usage("no count", 1.0, "no bus")], "images", "training", flops=Flops(1, 1))
     assert devices.peak_allocated_memory(run) == (None, "MiB", "no count")
     assert devices.peak_reserved_memory(run).value == 1.0
     assert devices.host_device_traffic(run).reason == "no bus"
@@ -363,7 +378,7 @@ def test_quantile_is_numpys():
 
 def test_a_window_of_no_length_has_no_rate():
     overtaken = [*MESSAGES[:9], Step(0.0, 0.0, 8, 0, None), Ended(112.0)]
-    run = fold(overtaken, "images", "inference", power=POWER, flops_per_unit=1)
+    run = fold(overtaken, "images", "inference", power=POWER, flops=Flops(1, 1))
     for name in ("throughput", "data_wait_fraction", "achieved_flops"):
         assert every_metric()[name](run)[::2] == (None, NO_TIME)
     values = [metric(run).value for metric in every_metric().values()]

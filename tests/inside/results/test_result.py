@@ -19,6 +19,7 @@ from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 from entrypoints.results import numerics, result
 from entrypoints.results.metrics.by_workload import (
+    OF_ATTENTION,
     OF_CHAINS,
     OF_GENERATION,
     OF_POINTS,
@@ -174,15 +175,15 @@ def test_every_metric_of_this_version_stands_in_the_schema():
         ("resnet50", "inference", frozenset()),
         ("lstm", "training", frozenset()),
         ("bert_base", "inference", OF_TOKENS),
-        ("gpt2", "training", OF_TOKENS),
-        ("gpt2", "inference", OF_TOKENS | OF_GENERATION),
+        ("gpt2", "training", OF_TOKENS | OF_ATTENTION),
+        ("gpt2", "inference", OF_TOKENS | OF_GENERATION | OF_ATTENTION),
         ("mcmc", "sampling", OF_CHAINS),
         ("memory_copy", "microbenchmark", OF_POINTS),
     ],
 )
 def test_metrics_that_a_workload_cannot_have_are_left_out(workload, task, possible):
     values = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
-    some = OF_TOKENS | OF_GENERATION | OF_CHAINS | OF_POINTS
+    some = OF_ATTENTION | OF_TOKENS | OF_GENERATION | OF_CHAINS | OF_POINTS
     always = set(every_metric()) - some - OF_RANKS
     assert set(values) & some == possible and set(values) - some == always
 

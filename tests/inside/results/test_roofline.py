@@ -119,6 +119,20 @@ def test_operations_that_a_causal_model_does_not_see_do_not_count():
     assert work("bert_base", "training", "--batch-size", "1").parts[0].operations == 212000440320
 
 
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_rates_and_bounds_count_the_same_operations(name, task):
+    """And only a causal model has some that it does not need, fewer than half of all."""
+    flops = roofline.flops_of_unit(CARDS[name], task)
+    if task != "microbenchmark":  # which has no batch
+        step = work(name, task, "--batch-size", "2")
+        assert sum(part.operations for part in step.parts) == pytest.approx(
+            step.units * flops.needed_per_unit, rel=1e-12
+        )
+    causal = CARDS[name].problem["model"].get("attention") == "causal" if "model" in CARDS[name].problem else False
+    assert (flops.needed_per_unit < flops.per_unit) == causal
+    assert 2 * flops.needed_per_unit > flops.per_unit
+
+
 def test_the_parts_of_a_generation_are_what_the_card_counts():
     card, step = CARDS["gpt_117m"], work("gpt_117m", "inference", "--batch-size", "2")
     unseen = 4 * 12 * 768 * 512 * 511 / 2

@@ -16,6 +16,7 @@ import pytest
 from program import FEW, Program, lay_double
 
 from entrypoints.metering import names as meters
+from entrypoints.results import copies
 from entrypoints.results.points import RATES
 from entrypoints.results.result import timestamp
 from entrypoints.rules import energy, memory
@@ -95,6 +96,7 @@ def as_on_a_cpu(document):
     copied["accelerator"].update(kind="cpu", granularity="node", execution="eager, channels_last")
     copied["accelerator"].update(memory_mib=host["memory"]["value"], name=host["cpu_model"]["value"] or "")
     host["cpu_model"] = {"value": copied["accelerator"]["name"]}
+    del copied["accelerator"]["vendor"]  # the double's
     copied["configuration"].update(framework="pytorch", device="cpu")
     copied["device_conditions"] = copied["device_conditions_after"] = {"reason": "the host is the device"}
     copied["metrics"]["peak_process_memory"]["value"] += 100.0
@@ -271,7 +273,8 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "metrics.throughput_per_device.value", tenfold, "throughput-follows-from-the-steps"),
     ("training", "accelerator.count", 2, "throughput-follows-from-the-steps"),
     ("training", "metrics.step_time_mean.value", tenfold, "throughput-follows-from-the-steps"),
-    ("training", "metrics.step_time_p99.value", 1e-3, "step-times-follow-from-the-steps"),
+    ("many", "metrics.step_time_p99.value", 1e-3, "step-times-follow-from-the-steps"),
+    ("training", "metrics.step_time_p99", {"value": 1e-3, "unit": "s"}, "step-times-follow-from-the-steps"),
     (
         "training",
         "metrics.step_time_p50",
@@ -282,6 +285,11 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "metrics.data_wait_fraction.value", 0.5, "waits-follow-from-the-steps"),
     ("training", "metrics.achieved_flops.value", tenfold, "operations-follow-from-the-throughput"),
     ("training", "metrics.utilisation", {"value": 0.4, "unit": "1"}, "operations-follow-from-the-throughput"),
+    ("generation", "metrics.achieved_flops_full_attention.value", tenfold, "operations-follow-from-the-throughput"),
+    ("generation", "metrics", without("utilisation_full_attention"), "operations-follow-from-the-throughput"),
+    ("generation", "workload.flops.needed_per_unit", tenfold, "operations-follow-from-the-throughput"),
+    ("generation", "workload.flops.needed_per_unit", one_more, "workload-is-that-of-its-identity"),
+    ("training", "metrics.achieved_flops_full_attention", {"value": 1.0, "unit": "FLOP/s"}, "metrics-fit-the-workload"),
     ("training", "metrics.time_to_first_step.value", 0.1, "times-follow-from-phases-and-steps"),
     ("training", "metrics.training_time.value", 0.1, "times-follow-from-phases-and-steps"),
     ("many", "metrics.training_time.value", 0.001, "times-follow-from-phases-and-steps"),
@@ -533,6 +541,13 @@ FORGERIES: list[tuple[str, str, object, str]] = [
         "facts-are-possible",
     ),
     ("training", "environment.variables", {"LD_PRELOAD": "a.so"}, "preloaded-libraries-are-named"),
+    (
+        "training",
+        "conditions_after.openmp_wait",
+        {"value": "libgomp: 0 spins (default)"},
+        "openmp-waits-as-it-was-told",
+    ),
+    ("training", "conditions_after.openmp_wait", {"value": "libspin: 0 spins"}, "openmp-waits-as-it-was-told"),
     # The session.
     ("training", "session.boot", {"value": "today"}, "session-has-identifiers"),
     ("training", "session.job", {"value": "a job"}, "session-has-identifiers"),
@@ -695,6 +710,22 @@ def test_checks_in_a_precision_follow_from_their_deviations(genuine):
     assert "correctness-is-that-of-the-run" not in codes(old)
 
 
+def test_results_of_schema_1_1_count_as_they_did(genuine):
+    """Their rates are of all pairs of places, and they have a 99th percentile of any number of steps."""
+    rule, of_steps = "operations-follow-from-the-throughput", "step-times-follow-from-the-steps"
+    text = copy.deepcopy(genuine["generation"])
+    text["schema_version"] = "1.1"
+    del text["session"]
+    counts = text["workload"]["flops"]
+    full = counts["per_unit"] / counts.pop("needed_per_unit")
+    assert full > 1 and rule in codes(text)
+    text["metrics"] = {key: each for key, each in text["metrics"].items() if not key.endswith("_full_attention")}
+    text["metrics"]["achieved_flops"]["value"] *= full
+    assert of_steps in codes(text) and rule not in codes(text)
+    text["metrics"]["step_time_p99"] = {"value": text["steps"]["quantiles"]["p99"], "unit": "s"}
+    assert violations(text) == []
+
+
 def test_rules_read_a_document_as_json_has_it(genuine):
     assert all(violations(json.loads(json.dumps(document))) == [] for document in genuine.values())
 
@@ -776,6 +807,54 @@ def test_what_an_h200_cannot_do_is_refused(name, path, change, code):
     document = of_h200(name)
     assert violations(document) == []
     assert code in codes(put(document, path, change))
+
+
+def copies_of_today():
+    """The copies of an H200 as a run writes them today."""
+    document = put(of_h200("memory_copy"), "schema_version", "1.2")
+    document["points"]["last_level_cache"] = {"value": 60.0, "unit": "MiB", "source": "its vendor"}
+    document["metrics"].update(copies.metrics_of(document))
+    return document
+
+
+COPIES = [
+    ("metrics.memory_bandwidth.value", 4150.0, "peaks-are-the-largest-points"),
+    ("metrics.memory_bandwidth_size.value", 256.0, "peaks-are-the-largest-points"),
+    ("metrics.cached_bandwidth.value", 3559.0, "peaks-are-the-largest-points"),
+    ("metrics.peak_bandwidth", {"value": 4146.553868383315, "unit": "GB/s"}, "peaks-are-the-largest-points"),
+    ("points.last_level_cache", {"value": None, "unit": "MiB", "reason": "no"}, "memory-is-beyond-the-caches"),
+    ("points.last_level_cache", None, "memory-is-beyond-the-caches"),
+    ("points.operation", "host_device", "memory-is-beyond-the-caches"),
+    ("metrics.memory_bandwidth.value", 5500.0, "memory-is-beyond-the-caches"),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "code"), COPIES, ids=[f"{path}-{code}-{number}" for number, (path, _, code) in enumerate(COPIES)]
+)
+def test_copies_in_caches_are_none_in_memory(path, value, code):
+    document = copies_of_today()
+    assert code not in codes(document)
+    assert code in codes(put(document, path, value))
+
+
+def test_with_smaller_caches_a_copy_in_them_is_still_none_in_memory():
+    """An H200 whose caches are said to hold nothing, and whose copies within them are faster than its memory."""
+    document = put(copies_of_today(), "points.last_level_cache.value", 0.1)
+    for row in document["points"]["measured"]:
+        if row["size"] <= 2**24:
+            row["bus_bandwidth_gb_per_second"] = 40000.0
+    document["metrics"].update(copies.metrics_of(document))
+    assert document["metrics"]["memory_bandwidth"]["value"] == 40000.0
+    assert "memory-is-beyond-the-caches" in codes(document)
+
+
+@pytest.mark.parametrize(("model", "vendor"), [("AMD EPYC", "AuthenticAMD"), ("Intel(R) Xeon(R)", "GenuineIntel")])
+def test_a_processor_is_of_the_vendor_of_its_name(genuine, model, vendor):
+    document = put(put(genuine["cpu"], "accelerator.name", model), "host.cpu_model.value", model)
+    document["accelerator"]["vendor"] = vendor
+    assert violations(document) == []
+    assert "device-is-one-of-its-kind" in codes(put(document, "accelerator.vendor", "ARM"))
 
 
 def test_a_warm_up_does_not_take_the_slow_steps():

@@ -11,13 +11,16 @@ from entrypoints.results.steadiness import outliers
 from entrypoints.runs.report import duration_text, report, significant, throttling, warnings_of
 from entrypoints.system.console import aligned
 
+SPINS, SLEEPS = "libgomp: 300000 spins (default)", "libgomp: 0 spins (OMP_WAIT_POLICY)"
+
 
 @pytest.fixture
 def whole():
     """A result as a run on a CPU wrote it, but with numbers that stay the same."""
     document = json.loads((ROOT / "schemas" / "examples" / "result-1.2" / "training.json").read_text())
-    for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944, "step_time_p99": 0.9216}.items():
+    for name, value in {"throughput": 2.1784, "step_time_p50": 0.91944}.items():
         document["metrics"][name]["value"] = value
+    document["metrics"]["step_time_p99"] = {"value": None, "unit": "s", "reason": "too few"}
     document["steps"]["quantiles"]["p100"] = 0.9219
     return {**document, "started": "2026-11-26T05:00:00.000Z", "finished": "2026-11-26T05:00:12.100Z"}
 
@@ -60,7 +63,7 @@ def test_the_report_has_the_number_first_and_the_place_last(whole):
 
 
 def test_a_percentile_is_shown_of_steps_that_are_enough_for_it(whole):
-    whole["steps"].update(count=110, untimed=10)
+    whole["metrics"]["step_time_p99"] = {"value": 0.9216, "unit": "s"}
     assert report(whole, None)[2] == "  step time    919.4 ms median, 921.6 ms p99"
 
 
@@ -110,15 +113,19 @@ def test_the_report_warns_of_clocks_that_were_held_down(whole, kind, share, begi
 
 
 @pytest.mark.parametrize(
-    ("delay", "threads", "stolen", "beginning"),
+    ("delay", "threads", "wait", "stolen", "beginning"),
     [
-        (2.0, 1, 0.0, None),
-        (2.5, 1, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
-        (2.5, 64, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
-        (None, 1, 1000.0, "the hypervisor took "),
+        (2.0, 2, SPINS, 0.0, None),
+        (2.5, 1, SPINS, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, SLEEPS, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, None, 0.0, "the host was busy: threads waited 2.500 % of their time. Do not publish"),
+        (2.5, 2, SPINS, 0.0, "the host was busy: threads waited 2.500 % of their time. Busy waiting of OpenMP"),
+        (2.5, 64, SPINS, 0.0, "the run has more threads than processors: they waited 2.500 % of their time"),
+        (None, 1, SPINS, 1000.0, "the hypervisor took "),
     ],
 )
-def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, stolen, beginning):
+def test_the_report_warns_of_other_work_on_the_host(whole, delay, threads, wait, stolen, beginning):
+    whole["conditions_after"]["openmp_wait"]["value"] = wait
     whole["conditions_after"]["run_delay"]["value"] = delay
     whole["conditions_after"]["cpu_stolen"]["value"] = stolen
     whole["configuration"]["threads"] = threads

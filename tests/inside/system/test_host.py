@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -129,6 +130,15 @@ for number in range(4):
     TREE[f"cpu/cpu{number}/cpufreq/scaling_max_freq"] = "3500000\n"
 
 
+for number, name, level, size, sharers in [
+    *((number, "index0", 1, "48K", f"{number}") for number in range(4)),
+    *((number, "index2", 2, "2048K", f"{number}") for number in range(4)),
+    *((number, "index3", 3, "32M" if number < 2 else "16384K", "0-1" if number < 2 else "2-3") for number in range(4)),
+]:
+    for what, text in {"level": level, "size": size, "shared_cpu_list": sharers}.items():
+        TREE[f"cpu/cpu{number}/cache/{name}/{what}"] = f"{text}\n"
+
+
 @pytest.fixture()
 def machine(tmp_path, monkeypatch):
     """The made-up machine; a test writes other files where it needs to."""
@@ -236,3 +246,14 @@ def test_flaws_that_a_processor_does_not_have_are_left_out(affected):
         mitigations = host.mitigations()
     names = [f"flaw{number}: mitigation" for number, has in enumerate(affected) if has]
     assert mitigations == (", ".join(names) or "none needed")
+
+
+def test_last_level_caches_are_counted_once_each_where_the_process_may_run(machine, monkeypatch):
+    assert host.last_level_cache() == (32 + 16) * 2**20
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert host.last_level_cache() == 32 * 2**20
+    for number in range(2):
+        shutil.rmtree(machine / "cpu" / f"cpu{number}" / "cache" / "index3")
+    assert host.last_level_cache() == 2 * 2 * 2**20  # of each its own L2
+    shutil.rmtree(machine / "cpu" / "cpu0" / "cache")
+    assert facts.fact(host.last_level_cache)["value"] is None

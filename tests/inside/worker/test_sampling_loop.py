@@ -15,6 +15,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.results.measurement import fold
 from entrypoints.results.metrics import chains, training
 from entrypoints.results.metrics.by_workload import every_metric
+from entrypoints.results.roofline import Flops
 from entrypoints.worker.sampling_loop import MOST_DRAWS, MOST_NUMBERS, SamplingLoop, diagnose
 
 CARD = cards.load()["mcmc"]
@@ -110,7 +111,7 @@ def test_a_density_that_is_none_ends_the_run():
 
 
 STEPS = [Step(2.0, 0.0, 4, 0, None, accepted=accepted) for accepted in (4, 2, 3)]
-RUN = fold([Phase("steady", 0.0), *STEPS, Diagnosed(3, 6.0, 1.5, 1.2)], "samples", "sampling", flops_per_unit=10)
+RUN = fold([Phase("steady", 0.0), *STEPS, Diagnosed(3, 6.0, 1.5, 1.2)], "samples", "sampling", flops=Flops(10, 10))
 
 
 @pytest.mark.parametrize(

@@ -407,6 +407,31 @@ def test_warnings_of_other_work_on_the_host(
 
 
 @pytest.mark.parametrize(
+    ("threads", "wait", "named"),
+    [
+        (2, "libgomp: 300000 spins (default)", True),
+        (1, "libgomp: 300000 spins (default)", False),
+        (2, "libgomp: 0 spins (OMP_WAIT_POLICY)", False),
+        (2, None, False),
+    ],
+)
+def test_the_warning_of_a_busy_host_names_threads_that_spin(threads: int, wait: str | None, named: bool) -> None:
+    document = documents.result(
+        conditions_after__run_delay={"value": 40.0, "unit": "%"},
+        conditions_after__cpu_stolen={"value": 0.0, "unit": "s"},
+        conditions_after__openmp_wait={"value": wait, **({} if wait else {"reason": "none was loaded"})},
+        configuration__threads=threads,
+        configuration__concurrency=None,
+        host__threads_usable={"value": 4, "unit": "threads"},
+    )
+    (text,) = (text for text in warnings_of(document) if "busy" in text)
+    assert ("OMP_WAIT_POLICY=PASSIVE" in text) == named
+    assert is_disturbed(document)
+    del document["conditions_after"]["openmp_wait"]  # as in schema 1.1
+    assert is_disturbed(document) and not any("OMP_WAIT_POLICY" in text for text in warnings_of(document))
+
+
+@pytest.mark.parametrize(
     ("name", "kind", "share", "shown"),
     [
         ("hardware thermal slowdown", "heat", 0.05, ["5%"]),
