@@ -28,9 +28,7 @@ def report_lines(screening: Screening, style: TableStyle) -> Iterator[str]:
     if screening.suspects:
         yield from _titled("measure again", [_HEAD, *map(_outlier_cells, screening.suspects)], style)
         yield ""
-        yield style.line(
-            "rare large deviations may explain these: more runs of every node will tell"
-        )
+        yield style.line("rare large deviations may explain these: more runs of every node will tell")
     if screening.oddities:
         yield from _titled(
             "other facts than most nodes", [("node", "fact", "value", "usual"), *screening.oddities], style
