@@ -351,7 +351,7 @@ def test_the_table_has_published_measured_and_ratio(tmp_path: Path, capsys: Any)
     folder = written(tmp_path / "results", repeats(1700))
     run(folder, "published:caraml/cv-ipu")
     text = capsys.readouterr().out
-    assert "1.075x slower" in text
+    assert "1.075x slower ± " in text
     assert "throughput [images/s]" in text
     assert "8 figures of cv-ipu: the nearest results differ: batch_size" in text
 
