@@ -14,7 +14,7 @@ VERSIONS = "tests/unit/results/test_versions.py"
 COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
 SESSIONS = "tests/unit/results/test_sessions.py"
 REPEATING = "tests/unit/engines/test_repeating.py"
-REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_load.py"
+REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_host_load.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(

@@ -321,7 +321,7 @@ def test_a_summary_says_each_reason_once() -> None:
     }
     lines = summary(document, every_metric=True)
     assert ", 4 clients" in lines[0]
-    assert [line.split()[:2] for line in lines if "throughput" in line] == [["throughput", "12.50"]]
+    assert [line.split()[:2] for line in lines if "throughput" in line] == [["throughput", "12.5"]]
     assert lines[-2:] == ["  no value: latency_p50, latency_p99: nobody asked", "  no value: energy: no meter"]
     assert summary(document)[-1] == "  3 metrics have no value: --all-metrics says why"
     document["configuration"]["concurrency"] = None
