@@ -10,7 +10,9 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
 
 
 REGISTRY, LAYERS, TRUST = "tests/unit/test_registry.py", "tests/unit/layers", "tests/unit/trust"
+VERSIONS = "tests/unit/results/test_versions.py"
 COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
+SESSIONS = "tests/unit/results/test_sessions.py"
 REPEATING = "tests/unit/engines/test_repeating.py"
 REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_load.py"
 HEADLINES = "tests/unit/report/test_headlines.py"
@@ -74,7 +76,7 @@ HOST = (
     ),
     _fault("the build key leaves out the code", "build_key", "code_hash()", '"0"', "tests/unit/recipes"),
     _fault(
-        *("a gate passes what keeps its limit in part", "Gate.keeps", "len(kept) == 1", "True"),
+        *("a gate passes what keeps its limit in part", "Gate.keeps", "all(map(self._is_good, bounds))", "True"),
         "tests/unit/results/test_gate.py",
     ),
     _fault(
@@ -83,9 +85,30 @@ HOST = (
         side="/results",
     ),
     _fault(
-        *("a difference that is not shown is one", "verdict", "self.low <= 1 <= self.high", "False"),
+        *("a difference that is not shown is one", "verdict", "low <= 1 <= high", "False"),
         "tests/unit/results",
         side="/results",
+    ),
+    _fault(
+        *("sides that ran one after the other took turns", "took_turns", "_alternate(ours, theirs)", "True"),
+        *(SESSIONS,),
+        side="/results",
+    ),
+    _fault(
+        *("a busy host withholds no verdict", "_doubt", "code in marks", "False", SESSIONS),
+        side="/results",
+    ),
+    _fault(
+        *("a gate over many rows fails by chance", "Gate.keeps", "(1 - CONFIDENCE) / rows", "1 - CONFIDENCE", SESSIONS),
+    ),
+    _fault(
+        *(
+            "a benchmark that vanished passes a gate",
+            "Gate.judge",
+            "[] if allow_missing else comparison.unmatched_baselines",
+            "[]",
+        ),
+        *(SESSIONS,),
     ),
     _fault(
         *("what a command started outlives it", "stop_process", "os.killpg(process.pid, signal.SIGKILL)"),
@@ -143,6 +166,26 @@ HOST = (
     _fault(
         *("a copy under another id is a run", "has_copy_of", "set(run_keys(document))"),
         *('{document["id"]}', "tests/unit/results/test_compare.py"),
+    ),
+    _fault(
+        *("rates of all pairs keep their name", "measured_metrics", 'is_in_todays_terms(document["schema_version"])'),
+        *("True", VERSIONS),
+        side="/results",
+    ),
+    _fault(
+        "a kept baseline keeps its names",
+        "_read_repeat",
+        "with_full_attention(numbers, group.identity, '', _without)",
+        "numbers",
+        VERSIONS,
+    ),
+    _fault(
+        "few steps have a 99th percentile",
+        "measured_metrics",
+        "too_few_steps(steps['count'] - steps['untimed'])",
+        "''",
+        VERSIONS,
+        side="/results",
     ),
     _fault(
         *("a pipe is read", "read_bounded", "not stat.S_ISREG(os.fstat(descriptor).st_mode)", "False"),
