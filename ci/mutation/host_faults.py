@@ -15,6 +15,7 @@ COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/
 SESSIONS = "tests/unit/results/test_sessions.py"
 REPEATING = "tests/unit/engines/test_repeating.py"
 REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_host_load.py"
+HEADLINES = "tests/unit/report/test_headlines.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(
@@ -216,4 +217,20 @@ HOST = (
         *("busy - (self._busy or 0)", LOAD),
     ),
     _fault("a host is idle in a pause", "wait_until_idle", "idle == IDLE_LOOKS", "idle", LOAD),
+    _fault(
+        *("a percentage leaves out the end further away", "format_interval", "max(high - value, value - low)"),
+        *("min(high - value, value - low)", "tests/unit/results/test_numbers.py"),
+    ),
+    _fault(
+        *("less energy is worse", "judged", "direction is Direction.HIGHER", "direction is not Direction.NONE"),
+        HEADLINES,
+    ),
+    _fault(
+        *("the best of another precision has a ratio", "ratio_to_best", "point.row.baseline is not baseline.row"),
+        *("False", HEADLINES),
+    ),
+    _fault(
+        *("a summary ranks generation by texts", "Section.rate", "direction_of(name) is Direction.HIGHER"),
+        *("name == THROUGHPUT", HEADLINES),
+    ),
 )

@@ -144,6 +144,17 @@ def test_the_best_in_different_precision_have_words_and_no_ratio(tmp_path: Path)
         assert not re.search(r"\dx (faster|slower)|no difference shown", text)
 
 
+def test_a_ratio_to_another_configuration_than_the_best_is_not_in_the_summary(tmp_path: Path) -> None:
+    some = (
+        samples.sample(site, "pictures", batch, repeat)
+        for repeat in (1, 2, 3)
+        for site, batch in (("alpha", 8), ("alpha", 16), ("beta", 8))
+    )
+    other = best_of(report_of(samples.write(tmp_path, some)))[1]
+    assert other.point.ratio is not None and other.ratio is None
+    assert other.unlike == "batch size 16 / 8"
+
+
 def test_allowed_precisions_have_the_ratio_of_compare_and_a_line_that_names_them(tmp_path: Path) -> None:
     folder = two_precisions(tmp_path)
     report = report_of(folder, allowed=(PRECISION,))
