@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark.core.checks import Check, Status
-from sifmark.core.console import status, step, warn
+from sifmark.core.console import printable, status, step, warn
 from sifmark.core.errors import BusyError, SifmarkError, UsageError
 from sifmark.core.paths import import_shared
 from sifmark.core.process import run
@@ -145,9 +145,10 @@ def wait_until_idle(limit: float, hardware: Sequence[Hardware] = ()) -> HostLoad
         while True:
             load = LoadSample().end(hardware)
             idle = 0 if load.is_busy else idle + 1
-            if idle == IDLE_LOOKS:
+            left = until - time.monotonic()
+            if idle == IDLE_LOOKS or (idle and left <= 0):
                 return load
-            if (left := until - time.monotonic()) <= 0:
+            if left <= 0:
                 remedy = "nothing was measured; stop the other work, or allow more time: --wait-idle TIME"
                 raise BusyError(f"not idle after {limit:g} s: {load}", remedy, code="host-busy")
             current.show(f"{load}; at most {left:.0f} s more")
@@ -225,6 +226,6 @@ def _family(processes: Mapping[int, Process]) -> set[int]:
 
 
 def _listed(processes: Sequence[tuple[str, int]]) -> str:
-    named = ", ".join(f"{name} (PID {number})" for name, number in processes[:_LISTED])
+    named = ", ".join(f"{printable(name)} (PID {number})" for name, number in processes[:_LISTED])
     more = len(processes) - _LISTED
     return f"{named} and {more} more" if more > 0 else named

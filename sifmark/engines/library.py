@@ -70,12 +70,13 @@ class ResultWatch:
 
         With `is_local` the image knows this host's name, and results of other hosts are left out.
         """
-        host = {"value": socket.gethostname()}
         new = [each.document for file in files for each in load_file(str(file)) if not each.problems]
         new = [document for document in new if document["id"] not in self._seen]
         self._seen |= {document["id"] for document in new}
         own = [each for each in new if each["provenance"]["command"] == list(arguments)]
-        return dict(filter(None, (figure_of(each) for each in own if not is_local or each["host"]["hostname"] == host)))
+        if is_local:
+            own = [each for each in own if each["host"]["hostname"]["value"] == socket.gethostname()]
+        return dict(filter(None, map(figure_of, own)))
 
 
 def run(

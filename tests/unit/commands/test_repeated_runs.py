@@ -1,6 +1,7 @@
 """sifmark run with repeats: who is run when, how often, and what is said of it. Images are a script."""
 
 import json
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,6 +18,7 @@ from sifmark.commands.images import run
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.doctor import load
+from sifmark.engines.library import ResultWatch
 
 # Writes the next result of its site into the folder of its results, and one of another command beside it.
 IMAGE = """
@@ -187,6 +189,40 @@ def test_commands_are_printed_in_their_order(settings: Settings, engine: Images)
         ("fake:resnet50-cpu", ("--steps", "2", "--repeat", "3")),
         ("fake:resnet50-cpu_tf", ("--steps", "2", "--repeat", "3")),
     ]
+
+
+@pytest.mark.parametrize(
+    ("command", "host", "is_local", "counts"),
+    [
+        (["--site", "alpha"], "", True, True),
+        (["--site", "alpha"], "elsewhere", True, False),
+        (["--site", "alpha"], "a container", False, True),
+        (["--site", "beta"], "", True, False),
+    ],
+)
+def test_only_results_of_this_command_on_this_host_are_repeats(
+    any_command: None, tmp_path: Path, command: list[str], host: str, is_local: bool, counts: bool
+) -> None:
+    watch = ResultWatch(tmp_path)
+    document = documents.valid(host__hostname__value=host or socket.gethostname())
+    document["provenance"]["command"] = command
+    (tmp_path / "new.json").write_text(json.dumps(document))
+    assert bool(watch.values(watch.changed(), ["--site", "alpha"], is_local)) is counts
+    assert not watch.changed() and not watch.values([tmp_path / "new.json"], ["--site", "alpha"], is_local)
+
+
+def test_lines_that_were_there_before_are_no_repeats(any_command: None, tmp_path: Path) -> None:
+    file, lines = tmp_path / "all.jsonl", []
+    for number in range(2):
+        document = documents.valid(id=f"4d20c7d{number}-dbcb-4ee8-a7d9-1e864f5d61aa")
+        document["provenance"]["command"] = []
+        lines.append(json.dumps(document) + "\n")
+    file.write_text(lines[0])
+    watch = ResultWatch(file)
+    assert not watch.changed()
+    file.write_text("".join(lines))
+    assert len(watch.values(watch.changed(), [], False)) == 1
+    assert not watch.values([file], [], False)
 
 
 def test_programs_repeat_likewise(settings: Settings) -> None:

@@ -86,6 +86,12 @@ def test_those_that_this_user_cannot_see_count_too(kernel: Kernel) -> None:
     assert found.is_busy and found.used == 0.75 and found.processes == ()
 
 
+def test_a_process_cannot_write_to_the_terminal(kernel: Kernel) -> None:
+    kernel.processes[OTHER] = ("\x1b[2Jred", 1, 0, 0)
+    kernel.write()
+    assert "\x1b" not in str(looked(kernel, {OTHER: 80}, busy=80))
+
+
 @pytest.mark.parametrize(("busy", "is_busy"), [(0, False), (20, False), (21, True)])
 def test_little_is_no_load(kernel: Kernel, busy: int, is_busy: bool) -> None:
     assert looked(kernel, {}, busy).is_busy is is_busy
