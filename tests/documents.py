@@ -315,9 +315,11 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
         rate = metrics["throughput"]["value"]
         devices = document["accelerator"]["count"]
         derived |= {"throughput": rate, "throughput_per_device": rate / devices, "step_time_mean": step}
-        per_unit = document["workload"]["flops"]["per_unit"]
-        document["workload"]["flops"]["needed_per_unit"] = per_unit  # as of a model without causal attention
-        derived |= {"achieved_flops": rate * per_unit}
+        flops = document["workload"]["flops"]
+        if not 1 < flops["needed_per_unit"] <= flops["per_unit"]:
+            flops["needed_per_unit"] = flops["per_unit"]  # as of a model without causal attention
+        derived |= {"achieved_flops": rate * flops["needed_per_unit"]}
+        derived |= {"achieved_flops_full_attention": rate * flops["per_unit"]}
         derived |= {"training_time": STEPS * step} if training else {}
         derived |= {} if "count" in requests else {f"step_time_p{share}": step for share in (50, 90, 95, 99)}
         if "count" in requests:
@@ -342,7 +344,9 @@ def _settle_metrics(document: dict[str, Any], step: float) -> None:
             "throughput_per_watt": units / of_energy["energy"],
         }
     missing = {"value": None, "reason": NOT_MEASURED}
-    impossible = impossible_metrics(TOKENS, document["workload"]["task"], given["replicas"])
+    impossible = set(impossible_metrics(TOKENS, document["workload"]["task"], given["replicas"]))
+    if document["workload"]["flops"]["needed_per_unit"] < document["workload"]["flops"]["per_unit"]:  # causal attention
+        impossible = {name for name in impossible if not name.endswith("_full_attention")}
     document["metrics"] = {
         name: {"value": value, "unit": of} if (value := derived.get(name)) is not None else {**missing, "unit": of}
         for name, of in units_of_metrics(unit, document["workload"]["task"]).items()

@@ -12,13 +12,14 @@ from datetime import UTC, datetime, timedelta
 
 from sifmark.core.terminal import output
 from sifmark.results.comparison.observation import ComparisonGroup, Observation
-from sifmark.studies.history.changes import histories
+from sifmark.studies.history.changes import Change, histories
 from sifmark.studies.history.series import HistoryRun, RunSession, Series
 
 FIRST = datetime(2026, 3, 1, tzinfo=UTC)
 NEAR = 2  # nights by which a change may be dated too early or too late
 CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.9)
 DEVIATIONS = (0.01, 0.02, 0.04)
+DRIFTS = ((0.03, 0.01, 200), (0.05, 0.01, 200), (0.1, 0.01, 200), (0.05, 0.01, 60), (0.05, 0.02, 200))
 AFTER = (3, 4, 5, 6, 7, 8, 10, 14)  # nights
 
 
@@ -35,8 +36,13 @@ def series(logarithms: Sequence[float]) -> Series:
 
 def reported(logarithms: Sequence[float]) -> list[int]:
     """Return the nights at which a change is reported."""
+    return [(change.before - FIRST).days for change in changes(logarithms)]
+
+
+def changes(logarithms: Sequence[float]) -> tuple[Change, ...]:
+    """Return the changes of a series."""
     (history,) = histories([series(logarithms)])
-    return [(change.before - FIRST).days for change in history.changes]
+    return history.changes
 
 
 def noise(chance: random.Random, nights: int, deviation: float, correlation: float = 0.0) -> list[float]:
@@ -86,6 +92,22 @@ def power(count: int, drop: float, deviation: float, nights: int) -> Iterator[tu
     yield (f"{drop:.0%}, {deviation:.0%}, {nights}", *shares)
 
 
+def drifts(count: int) -> Iterator[tuple[str, ...]]:
+    """Yield how many series that drift were reported to have a change, and how many of these changes are drifts."""
+    yield "drift in all, noise, nights", "change", "drift", "changes"
+    for amount, deviation, nights in DRIFTS:
+        chance = random.Random(f"drift {amount} {deviation} {nights}")  # noqa: S311 - no secret
+        found = named = total = 0
+        for _ in range(count):
+            line = [amount * night / nights for night in range(nights)]
+            those = changes([a + b for a, b in zip(noise(chance, nights, deviation), line, strict=True)])
+            found += bool(those)
+            named += bool(those) and all(each.gradual for each in those)
+            total += len(those)
+        label = f"{amount:.0%}, {deviation:.0%}, {nights}"
+        yield label, _share(found, count), _share(named, count), f"{total / max(1, found):.1f}"
+
+
 def _share(number: int, count: int) -> str:
     return f"{number / count:.1%}"
 
@@ -102,6 +124,8 @@ def main() -> None:
     for drop, deviation, nights in ((0.05, 0.01, 200), (0.05, 0.01, 90), (0.1, 0.02, 200), (0.03, 0.01, 200)):
         for row in power(count, drop, deviation, nights):
             output("  ".join([f"{row[0]:<32}", *(f"{cell:>6}" for cell in row[1:])]))
+    for row in drifts(count):
+        output("  ".join([f"{row[0]:<32}", *(f"{cell:>7}" for cell in row[1:])]))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,8 @@ HOST_CODES = {
     7: "`compare`: a ratio is on the wrong side of `--fail-below` or `--fail-above`; `study.history --fail-on-change`: "
     "there is a change; `study.screen --fail`: a node is named, or none was compared",
     8: "`compare`: the results do not suffice to decide about `--fail-below` or `--fail-above`",
+    75: "others used the host for as long as `--wait-idle` allowed, and nothing was measured: the same command may do "
+    "later (`EX_TEMPFAIL`)",
     130: "interrupted with Ctrl-C",
     141: "the reader of the output stopped reading",
 }

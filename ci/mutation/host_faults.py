@@ -10,7 +10,11 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
 
 
 REGISTRY, LAYERS, TRUST = "tests/unit/test_registry.py", "tests/unit/layers", "tests/unit/trust"
+VERSIONS = "tests/unit/results/test_versions.py"
 COVERAGE, RUN = "tests/unit/engines/test_sif_coverage.py", "tests/unit/commands/test_run_command.py"
+SESSIONS = "tests/unit/results/test_sessions.py"
+REPEATING = "tests/unit/engines/test_repeating.py"
+REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_load.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(
@@ -71,7 +75,7 @@ HOST = (
     ),
     _fault("the build key leaves out the code", "build_key", "code_hash()", '"0"', "tests/unit/recipes"),
     _fault(
-        *("a gate passes what keeps its limit in part", "Gate.keeps", "len(kept) == 1", "True"),
+        *("a gate passes what keeps its limit in part", "Gate.keeps", "all(map(self._is_good, bounds))", "True"),
         "tests/unit/results/test_gate.py",
     ),
     _fault(
@@ -80,9 +84,30 @@ HOST = (
         side="/results",
     ),
     _fault(
-        *("a difference that is not shown is one", "verdict", "self.low <= 1 <= self.high", "False"),
+        *("a difference that is not shown is one", "verdict", "low <= 1 <= high", "False"),
         "tests/unit/results",
         side="/results",
+    ),
+    _fault(
+        *("sides that ran one after the other took turns", "took_turns", "_alternate(ours, theirs)", "True"),
+        *(SESSIONS,),
+        side="/results",
+    ),
+    _fault(
+        *("a busy host withholds no verdict", "_doubt", "code in marks", "False", SESSIONS),
+        side="/results",
+    ),
+    _fault(
+        *("a gate over many rows fails by chance", "Gate.keeps", "(1 - CONFIDENCE) / rows", "1 - CONFIDENCE", SESSIONS),
+    ),
+    _fault(
+        *(
+            "a benchmark that vanished passes a gate",
+            "Gate.judge",
+            "[] if allow_missing else comparison.unmatched_baselines",
+            "[]",
+        ),
+        *(SESSIONS,),
     ),
     _fault(
         *("what a command started outlives it", "stop_process", "os.killpg(process.pid, signal.SIGKILL)"),
@@ -142,6 +167,26 @@ HOST = (
         *('{document["id"]}', "tests/unit/results/test_compare.py"),
     ),
     _fault(
+        *("rates of all pairs keep their name", "measured_metrics", 'is_in_todays_terms(document["schema_version"])'),
+        *("True", VERSIONS),
+        side="/results",
+    ),
+    _fault(
+        "a kept baseline keeps its names",
+        "_read_repeat",
+        "with_full_attention(numbers, group.identity, '', _without)",
+        "numbers",
+        VERSIONS,
+    ),
+    _fault(
+        "few steps have a 99th percentile",
+        "measured_metrics",
+        "too_few_steps(steps['count'] - steps['untimed'])",
+        "''",
+        VERSIONS,
+        side="/results",
+    ),
+    _fault(
         *("a pipe is read", "read_bounded", "not stat.S_ISREG(os.fstat(descriptor).st_mode)", "False"),
         *("tests/unit/core/test_files.py", "tests/unit/test_oci_layout.py"),
     ),
@@ -155,4 +200,20 @@ HOST = (
         *("tests/unit/results/test_compare.py",),
         side="/core",
     ),
+    _fault("rounds always go forwards", "turn", "number % 2", "False", REPEATING),
+    _fault("one narrow interval ends repeats", "are_enough", "range(LOOKS)", "range(1)", REPEATING),
+    _fault(
+        *("repeats end when one of several is known", "all_known"),
+        "all(unit.measured and all(map(repeats.are_enough, unit.measured.values())) for unit in units)",
+        *("any(all(map(repeats.are_enough, unit.measured.values())) for unit in units)", REPEATED),
+    ),
+    _fault(
+        *("results of others are repeats", "values", 'each["provenance"]["command"] == list(arguments)', "True"),
+        REPEATED,
+    ),
+    _fault(
+        *("our own work is that of others", "LoadSample.end", "busy - (self._busy or 0) - own"),
+        *("busy - (self._busy or 0)", LOAD),
+    ),
+    _fault("a host is idle in a pause", "wait_until_idle", "idle == IDLE_LOOKS", "idle", LOAD),
 )

@@ -29,6 +29,7 @@ COUNTS = (
     *("batch_size", "micro_batch_size", "gradient_accumulation", "device_iterations", "steps", "warmup_steps"),
     *("concurrency", "samples_per_epoch", "steps_per_epoch", "data_workers"),
 )
+CPU_VENDORS = {"AMD ": "AuthenticAMD", "Intel(R) ": "GenuineIntel"}  # as CPUID has them, by how names begin
 PLUGGED = 2  # memory may be plugged into a virtual machine, or out of it, between two readings
 RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
 NO_WINDOW = "the timed window did not end"
@@ -37,9 +38,9 @@ LONGEST = 1000  # characters of a variable in a result
 
 @rule(
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
-    "model and memory, or a share of it for each rank; a GPU is one device for each rank; IPUs are one for each stage "
-    "of each replica, in one process or in poprun's instances; the precision is "
-    "one that such a device has, mixed or pure as it computes; `execution` says whether the model is compiled",
+    "model, the vendor of that name and its memory, or a share of it for each rank; a GPU is one device for each rank; "
+    "IPUs are one for each stage of each replica, in one process or in poprun's instances; the precision is one that "
+    "such a device has, mixed or pure as it computes; `execution` says whether the model is compiled",
     "Numbers are compared by device.",
     "memory: a factor of 2, since memory may be plugged in meanwhile",
 )
@@ -92,25 +93,34 @@ def execution_is_what_was_counted(facts: Facts) -> Iterator[str]:
 
 
 def _of_kind(facts: Facts, device: Document) -> Iterator[str]:
-    kind, host, software = device["kind"], facts.document["host"], facts.document["provenance"]["software"]
+    kind, software = device["kind"], facts.document["provenance"]["software"]
     if kind == "cpu":
-        whole = "node" if device["ranks"] == 1 else "share"
-        if device["granularity"] != whole:
-            yield differ("accelerator.granularity", device["granularity"], whole, "a cpu")
-        if device.get("name") != host["cpu_model"]["value"]:
-            yield differ("accelerator.name", device.get("name"), host["cpu_model"]["value"], "host.cpu_model")
-        memory, of_host = device.get("memory_mib"), host["memory"]["value"]
-        if is_number(memory) and is_number(of_host) and not of_host / PLUGGED <= memory <= of_host * PLUGGED:
-            yield differ("accelerator.memory_mib", memory, of_host, "host.memory")
-        for field in ("device_conditions", "device_conditions_after"):
-            if "driver" in facts.document.get(field, {}):
-                yield f"{field}: a cpu is the host, whose conditions are elsewhere"
-        if "identifier" in device:
-            yield "accelerator.identifier: no vendor's library names a cpu"
+        yield from _of_host(facts, device)
     elif kind == "ipu" and (device.get("vendor"), device["granularity"]) != ("Graphcore", "package"):
         yield "accelerator: an ipu is a package of Graphcore"
     elif kind in ("cuda", "xpu") and str(software["framework_version"]).endswith("+cpu"):
         yield f"accelerator.kind: {kind} with {software['framework_version']}, which is for CPUs"
+
+
+def _of_host(facts: Facts, device: Document) -> Iterator[str]:
+    host = facts.document["host"]
+    whole = "node" if device["ranks"] == 1 else "share"
+    if device["granularity"] != whole:
+        yield differ("accelerator.granularity", device["granularity"], whole, "a cpu")
+    name = device.get("name")
+    if name != host["cpu_model"]["value"]:
+        yield differ("accelerator.name", name, host["cpu_model"]["value"], "host.cpu_model")
+    vendor = next((vendor for first, vendor in CPU_VENDORS.items() if str(name).startswith(first)), None)
+    if vendor and device.get("vendor") not in (None, vendor):
+        yield differ("accelerator.vendor", device["vendor"], vendor, f"the name {name}")
+    memory, of_host = device.get("memory_mib"), host["memory"]["value"]
+    if is_number(memory) and is_number(of_host) and not of_host / PLUGGED <= memory <= of_host * PLUGGED:
+        yield differ("accelerator.memory_mib", memory, of_host, "host.memory")
+    for field in ("device_conditions", "device_conditions_after"):
+        if "driver" in facts.document.get(field, {}):
+            yield f"{field}: a cpu is the host, whose conditions are elsewhere"
+    if "identifier" in device:
+        yield "accelerator.identifier: no vendor's library names a cpu"
 
 
 @rule(

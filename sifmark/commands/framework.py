@@ -215,6 +215,9 @@ key_option = option(
     multiple=True,
     setting="keys",
 )
+wait_idle_option = option(
+    "--wait-idle", "Wait until others do not use this host, for this time at most: 10m, 90s.", "TIME"
+)
 plain_option = flag("--plain", "Lines of text instead of graphs on a terminal.")
 junit_option = option("--junit", "Also write a JUnit report, for CI.", "FILE")
 registry_option = option(

@@ -255,8 +255,15 @@ def _outcome_row(outcome: BuildOutcome) -> list[str]:
 
 
 @cli.command("run", example="run resnet50-cpu -- --steps 20 --output results/")
-@cli.argument("name", "An image, a recipe, or an image file.", completes="image")
+@cli.argument("name", "An image, a recipe, or an image file; more of them may follow.", completes="image")
 @cli.words_argument("image")
+@cli.option("--repeat", "Runs of each: a number, or auto for as many as --within needs. [default: 1]", "N|auto")
+@cli.option("--within", "With --repeat auto: half the 95 % interval of each mean. [default: 2%]", "WIDTH")
+@cli.option("--most-repeats", "With --repeat auto: the limit. [default: 30]", "N", least=1)
+@cli.option("--variant", "Further words for the image, as a variant of its own: '--threads 1'. Repeatable.", "WORDS",
+            multiple=True)  # fmt: skip
+@cli.flag("--interleave", "Let images and variants take turns, so that a drift of the machine affects all alike.")
+@cli.wait_idle_option
 @cli.flag("--print", "Only print the command, for a job script.", "printed")
 @cli.flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
 @cli.key_option
@@ -266,16 +273,30 @@ def run(
     name: str,
     settings: Settings,
     arguments: Sequence[str] = (),
+    repeat: str = "1",
+    within: str | None = None,
+    most_repeats: int | None = None,
+    variant: Sequence[str] = (),
+    interleave: bool = False,
+    wait_idle: str = "",
     printed: bool = False,
     require_signature: bool = False,
     key: Sequence[str] = (),
     plain: bool = False,
 ) -> None:
-    """Run an image with the flags and bind mounts that it needs."""
-    from sifmark.commands.run import start_image
-    from sifmark.engines.start import find
+    """Run images with the flags and bind mounts that they need."""
+    from sifmark.commands.run import RunRequest, asked_runs, print_commands, start_images
+    from sifmark.doctor.load import wait_seconds
+    from sifmark.engines.repeating import repeats_of
 
-    start_image(*find(name, settings), arguments, settings, printed, require_signature or bool(key), plain)
+    repeats = repeats_of(repeat, within, most_repeats)
+    signed, wait = require_signature or bool(key), wait_seconds(wait_idle)
+    asked = asked_runs([name], variant, arguments, settings)
+    request = RunRequest(settings, repeats, signed, plain, interleave, wait)
+    if printed:
+        print_commands(asked, request)
+    else:
+        start_images(asked, request)
 
 
 @cli.command("verify", example="verify cpu")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out
-from sifmark.core.console import counted, printable
+from sifmark.core.console import counted, fraction, printable
 from sifmark.core.files import human_size
 from sifmark.core.terminal import output, output_table, status, warn
 
@@ -42,6 +42,7 @@ anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too
     "FIELD",
     multiple=True,
 )
+@cli.option("--between", "Standard deviation between sessions where results do not show it. [default: 1%]", "FRACTION")
 @cli.option("--title", "Title of the report. [default: the study's]", "TEXT")
 @anonymous_flag
 @anonymous_sites_flag
@@ -58,6 +59,7 @@ def report(
     by: str = "",
     baseline: str = "",
     allow: Sequence[str] = (),
+    between: str = "",
     title: str = "",
     anonymous: bool = False,
     anonymous_sites: bool = False,
@@ -71,6 +73,7 @@ def report(
     """
     from sifmark.report import library
     from sifmark.report.write import PAGE
+    from sifmark.results.comparison.sessions import BETWEEN
 
     written = library.report(
         paths,
@@ -81,6 +84,7 @@ def report(
         by=by,
         baseline=baseline,
         allow=allow,
+        between=fraction(between, "--between") if between else BETWEEN,
         title=title,
         anonymous=anonymous,
         anonymous_sites=anonymous_sites,

@@ -147,6 +147,7 @@ def plan(settings: Settings, form: str = TABLE, **request: Any) -> None:
     "--budget", "Do the most informative runs first, and none that would take longer in all: 2h, 1h30m.", "TIME"
 )
 @cli.option("--jobs", "Runs side by side. [default: one for each device; 1 on a CPU]", "N", short="-j", least=1)
+@cli.wait_idle_option
 @cli.flag("--dry-run", "Print commands or job scripts only.", "-n")
 @cli.plain_option
 @cli.format_option
@@ -155,6 +156,7 @@ def run(
     on: str = HERE,
     budget: str = "",
     jobs: int = 0,
+    wait_idle: str = "",
     dry_run: bool = False,
     plain: bool = False,
     form: str = TABLE,
@@ -162,11 +164,12 @@ def run(
 ) -> None:
     """Run what is missing of a study."""
     from sifmark.commands.study_views import StudyDisplay, show_arrays, show_commands
+    from sifmark.doctor.load import LoadSample, hardware_here, report_load, wait_seconds
 
     study = _study(settings, **request)
     if on == SLURM:
-        if budget or jobs:
-            cause = "--budget and --jobs are for runs on this machine"
+        if budget or jobs or wait_idle:
+            cause = "--budget, --jobs and --wait-idle are for runs on this machine"
             raise UsageError(cause, "leave them out with --on slurm", code="invalid-option")
         show_arrays(study.submit(dry_run=dry_run), dry_run, form)
         if not dry_run:
@@ -174,6 +177,7 @@ def run(
     elif dry_run:
         show_commands(study.commands(budget=budget), form)
     else:
+        report_load(LoadSample(), hardware_here(), wait_seconds(wait_idle))
         outcome = study.run(budget=budget, jobs=jobs, watcher=StudyDisplay(plain))
         answer_record(form, outcome.document())
         _conclude(study, outcome)

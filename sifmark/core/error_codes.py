@@ -35,6 +35,7 @@ CODES = {
     "gate-failed": "A ratio of `compare` is on the wrong side of the limit that was set.",
     "gate-undecided": "The results of `compare` do not suffice to decide about the limit that was set.",
     "golden-differs": "A recipe no longer renders the build files that were last reviewed.",
+    "host-busy": "Others used the host for as long as `--wait-idle` allowed; nothing was measured.",
     "host-not-ready": "A check of `doctor` failed.",
     "image-altered": "The image contains or starts something else than its build put into it.",
     "image-files-unreadable": "Other users cannot read some files of the image.",

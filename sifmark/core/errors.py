@@ -12,6 +12,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_GATE = 7
 EXIT_UNDECIDED = 8
+EXIT_BUSY = 75  # EX_TEMPFAIL of sysexits.h: the same command may do later
 # The remedy for a registry that fails.
 REGISTRY_REMEDY = (
     "is it up, and is the name right? `sifmark doctor` asks it; a mirror can be set in sifmark.toml: [mirrors]"
@@ -62,6 +63,12 @@ class UndecidedError(SifmarkError):
     """A check that a pipeline asked for, and that the results do not suffice to decide. The exit code is 8."""
 
     exit_code = EXIT_UNDECIDED
+
+
+class BusyError(SifmarkError):
+    """Nothing was measured, because others use the host. The exit code is 75."""
+
+    exit_code = EXIT_BUSY
 
 
 class UnbuildableError(SifmarkError):

@@ -17,6 +17,7 @@ from sifmark.core.process import CommandError, run
 from sifmark.core.settings import Settings
 from sifmark.doctor.cards import check_numa_nodes
 from sifmark.doctor.launch import check_launch
+from sifmark.doctor.load import check_load
 from sifmark.engines import APPTAINER, DOCKER, Forecast, open_engine
 from sifmark.engines.apptainer.engine import MINIMUM, user_flags
 from sifmark.engines.apptainer.squashfs import squashfs_tool
@@ -236,6 +237,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     check_folders,
     check_registries,
     check_devices,
+    check_load,
     check_launch,
 )
 

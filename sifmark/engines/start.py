@@ -42,9 +42,19 @@ def read_arguments(engine: Engine, address: str, arguments: Sequence[str]) -> An
 
 def with_results_kept(options: Any | None, arguments: Sequence[str], settings: Settings) -> Sequence[str]:
     """Return the arguments of a run that a person watches so that its results are kept, unless they say where."""
-    if options is None or options.output is not None or options.verb != _RUN or not sys.stdout.isatty():
+    if options is None or options.output is not None or not is_run(options) or not sys.stdout.isatty():
         return arguments
-    return *arguments, OUTPUT_OPTION, f"{_shown(settings.results)}/"
+    return *arguments, *kept_in(settings)
+
+
+def is_run(options: Any) -> bool:
+    """Return whether the options of an image ask for runs, which write results."""
+    return bool(options.verb == _RUN)
+
+
+def kept_in(settings: Settings) -> tuple[str, str]:
+    """Return the words by which an image keeps its results in the folder of the settings."""
+    return OUTPUT_OPTION, f"{_shown(settings.results)}/"
 
 
 def image_facts(image: ImageInspection, required: bool, keys: Sequence[str]) -> dict[str, str | None]:

@@ -38,6 +38,16 @@ class Access:
 
 
 @dataclass(frozen=True)
+class Question:
+    """A vendor's program, and the pattern of the lines of its answer. `option` gets the value of `variable`."""
+
+    command: tuple[str, ...]
+    pattern: str
+    option: str = ""
+    variable: str = ""
+
+
+@dataclass(frozen=True)
 class Hardware:
     """A kind of accelerator, or the CPU."""
 
@@ -51,6 +61,8 @@ class Hardware:
     pci_vendor: str
     pci_classes: tuple[str, ...]  # how the classes of its cards begin
     flops: Mapping[str, float]  # FLOP/s of a device in a network by precision, assumed
+    processes: Question | None = None  # which processes are on its devices: groups `pid` and `name`
+    clocks: Question | None = None  # the clock of each device, in MHz: the group `clock`
 
 
 @cache
@@ -81,7 +93,16 @@ def load_hardware(name: str) -> Hardware:
         pci_vendor=pci.get("vendor", ""),
         pci_classes=tuple(pci.get("classes", ())),
         flops=document.get("flops", {}),
+        processes=_question(document, "processes"),
+        clocks=_question(document, "clocks"),
     )
+
+
+def _question(document: Mapping[str, Any], name: str) -> Question | None:
+    if (asked := document.get(name)) is None:
+        return None
+    share = document.get("selection", {}).get("share", "")
+    return Question(tuple(asked["command"]), asked["pattern"], asked.get("option", ""), share)
 
 
 def access_of(document: Mapping[str, Any]) -> Access | None:

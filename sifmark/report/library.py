@@ -16,6 +16,7 @@ from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
 from sifmark.results.catalogue import path_of
 from sifmark.results.comparison.query import KEPT, PUBLISHED
+from sifmark.results.comparison.sessions import BETWEEN
 from sifmark.results.load import load_all, require_valid
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
@@ -36,6 +37,7 @@ class _Options:
     anonymous_sites: bool = False  # sites too
     trusted_keys: Sequence[str] | None = None  # if signatures are required
     only: frozenset[str] = frozenset()  # IDs of results; empty for all at the paths
+    between: float = BETWEEN  # standard deviation between sessions, a fraction
     allowed: frozenset[str] = frozenset()  # dotted paths of fields that may differ although they should not
 
     @property
@@ -78,13 +80,14 @@ def report(
     trusted_keys: Sequence[str] | None = None,
     only: Iterable[str] = (),
     allow: Iterable[str] = (),
+    between: float = BETWEEN,
     settings: Settings | None = None,
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
     Without paths it is of the results of `study` in the folder `results`. `against` is a kept baseline, published
-    figures or the path of other results. Fields in `allow` may differ although they should not, as for `compare`. With
-    `trusted_keys` only results that one of them has signed count.
+    figures or the path of other results. Fields in `allow` may differ although they should not, and `between` is the
+    spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them has signed count.
 
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
@@ -102,6 +105,7 @@ def report(
         anonymous_sites=anonymous_sites,
         trusted_keys=trusted_keys,
         only=frozenset(only),
+        between=between,
         allowed=frozenset(map(path_of, allow)),
     )
     target = Path(folder)
@@ -131,6 +135,7 @@ def _results(options: _Options, settings: Settings) -> ReportResults:
     results = load_report_results(
         paths, options.by, options.baseline, options.trusted_keys, anonymiser, options.only, options.allowed
     )
+    results = replace(results, between=options.between)
     if reference:
         observations = references_at(reference, results.by, options.trusted_keys, anonymiser)
         return replace(results, references=observations, reference_name="reference" if anonymiser else reference)

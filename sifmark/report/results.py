@@ -17,6 +17,7 @@ from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.comparison.sessions import BETWEEN
 from sifmark.results.marks import Mark, marks_of_number, marks_of_result
 
 SITE, ACCELERATOR = "site", "accelerator.name"
@@ -213,6 +214,7 @@ class ReportResults:
     references: tuple[Observation, ...] = ()  # of other results, or a kept baseline: what all systems are divided by
     reference_name: str = ""
     signed: bool = False  # whether results count only if a trusted key has signed them
+    between: float = BETWEEN  # standard deviation between sessions where results do not show it, a fraction
     allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
     unmatched: tuple[str, ...] = ()  # published figures that no result is the counterpart of, and why
 
@@ -230,6 +232,7 @@ class ReportResults:
                 allowed=self.allowed,
                 baseline=self._baseline,
                 against=bool(self.references),
+                between=self.between,
             )
             observations = [*(each.observation for each in self.members), *self.references]
             self._comparisons[metric] = compare_observations(observations, query)

@@ -60,7 +60,7 @@ def metrics_of(document: Document) -> dict[str, Document]:
 
 def measured_metrics(document: Document) -> dict[str, Document]:
     """Return the metrics that a document has by name, those of earlier schema versions as they are called today."""
-    measured: dict[str, Document] = document["metrics"]
+    measured = with_bandwidths(document, document["metrics"])
     if is_in_todays_terms(document["schema_version"]):
         return measured
     workload, steps = document["workload"], document["steps"]

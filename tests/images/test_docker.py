@@ -563,7 +563,7 @@ def test_an_image_that_0_1_0_published_is_pulled_when_its_papers_are_signed(
     host, _, path = registry.partition("/")
     name, repository, key = f"{path}/cpu", f"{registry}/cpu", make_key(tmp_path, "site")
     site = shop.with_cache(tmp_path / "cache")
-    fetch = ("pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
+    fetch = ("registry.pull", "cpu", "--registry", registry, "--key", str(key.with_suffix(".pub")))
     layers, annotations = [], {}
     for entry in listed_by_tag(repository, pushed):
         _, manifest = connect(host).document(f"{name}/manifests/{entry['digest']}", (MANIFEST_MEDIA,))

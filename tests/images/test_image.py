@@ -78,7 +78,7 @@ def test_questions_are_answered_without_a_run(apptainer: Command, image: Path, q
 @pytest.mark.full
 def test_every_workload_answers(apptainer: Command, built: Site) -> None:
     """In inference; docs/measure/run.md trains them."""
-    words = ("--all", "--task", "inference", "--smoke", "--steps", "2", "--memory-limit", "1150")
+    words = ("--all", "--task", "inference", "--smoke", "--steps", "2", "--memory-limit", "2400")
     done = apptainer("run", built.dist / "cpu.sif", *words, check=False)
     assert done.returncode == 4  # not all fit
     assert_all_answered([json.loads(line) for line in done.stdout.splitlines()], "cpu", "inference")

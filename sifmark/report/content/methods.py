@@ -33,7 +33,8 @@ def _paragraphs(results: ReportResults, facts: Provenance) -> Iterator[str]:
         f"Numbers are geometric means over repeats. Intervals are {CONFIDENCE:.0%} intervals on logarithms, Student's "
         f"for means and Welch's for ratios, and need {FEWEST_REPEATS} repeats. The mean of values that are not all "
         "positive is arithmetic. A system is called faster or slower only if the whole interval of the ratio is on "
-        "one side of 1."
+        f"one side of 1, with sessions (boots, days, jobs) that differ by a standard deviation of "
+        f"{100 * results.between:g} % where results do not show by how much they do, and if no mark withholds it."
     )
     yield " ".join(f"Energy of {names}: {text}." for names, text in _alike(by_system, _energy).items())
 

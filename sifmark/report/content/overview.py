@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.report.charts.words import quantity_text, scale_of_points
-from sifmark.report.content.tables import all_marks, configuration_of, head, value_text
+from sifmark.report.content.tables import all_marks, configuration_of, head, notes_of_ratios, value_text
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.observation import PLATFORM, PRECISION_KIND, SETTING
 from sifmark.results.comparison.scaling import THROUGHPUT
-from sifmark.results.comparison.tables import unlike_baselines
 from sifmark.results.marks import FEW_REPEATS, FEWEST_REPEATS, MARKS, Mark, marks_of
 from sifmark.results.numbers import Scale
 from sifmark.studies.study import Study
 
+STEP_TIME = "step_time_p50"  # it says what throughput says
 MOST_BESIDE = 3  # headlines of a workload, of which one is the best by which systems are ranked
 
 
@@ -137,7 +137,7 @@ class Summary:
     systems: tuple[str, ...]
     baseline: str  # what the systems are divided by: one of them, or other results; empty without ratios
     rows: tuple[SummaryRow, ...]
-    notes: tuple[str, ...]  # in which settings columns with a ratio differ
+    notes: tuple[str, ...]  # in which settings columns with a ratio differ, and what verdicts allow for
 
     @property
     def marks(self) -> tuple[Mark, ...]:
@@ -153,11 +153,11 @@ def summary_of(results: ReportResults) -> Summary:
 
 
 def _notes(results: ReportResults, rows: Sequence[SummaryRow]) -> Iterator[str]:
-    """Yield in which settings the columns differ, with the workloads where that is not so of all."""
+    """Yield what ratios are of, with the workloads where that is not so of all."""
     titles: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         compared = [best.point.row for best in row.best if best and best.ratio]
-        for text in unlike_baselines(compared, results.compare(row.metric).query):
+        for text in notes_of_ratios(compared, results.compare(row.metric).query):
             titles[text].append(row.title)
     for text, named in titles.items():
         yield text if len(named) == len(rows) else f"{', '.join(dict.fromkeys(named))}: {text}"
@@ -181,7 +181,7 @@ def _beside(section: Section, point: Point) -> Iterator[str]:
     """Yield the other headlines of the same results."""
     own = {each.observation.id for each in point.results}
     for metric in section.headlines[:MOST_BESIDE]:
-        for other in section.points(metric) if metric != point.metric else ():
+        for other in section.points(metric) if metric not in (point.metric, STEP_TIME) else ():
             if {each.observation.id for each in other.results} == own:
                 yield f"{metric_label(metric)} {quantity_text(other.mean, other.unit)}"
 

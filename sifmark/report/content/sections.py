@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.draw import section_charts
 from sifmark.report.charts.words import failure_text
+from sifmark.report.content.overview import STEP_TIME
 from sifmark.report.content.tables import MetricTable, configuration_of, metric_table
-from sifmark.report.results import Failure, ReportResult, ReportResults, Section
+from sifmark.report.results import MICROBENCHMARK, Failure, ReportResult, ReportResults, Section
 from sifmark.results.comparison.compatibility import Incompatibility
 from sifmark.results.comparison.scaling import DEVICES
 
 PER_DEVICE = "throughput_per_device"
 
 MOST_MAIN = 5  # headlines that a section shows at once; the others are behind a line to open
-_STEP_TIME = "step_time_p50"  # it says what throughput says
 # What is behind that line besides.
 _MORE = (
-    _STEP_TIME,
+    STEP_TIME,
     "step_time_p99",
     PER_DEVICE,
     "throughput_per_watt",
@@ -32,6 +32,9 @@ _MORE = (
     "epoch_time",
     "training_time",
 )
+
+# The same of micro-benchmarks: rates and efficiencies of a whole sweep over sizes say nothing of a device.
+_OF_SWEEPS = ("power_mean", "peak_allocated_memory", "peak_process_memory", "time_to_first_step")
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,9 @@ def sections_of(results: ReportResults) -> tuple[ReportSection, ...]:
 
 
 def _section(section: Section, number: int) -> ReportSection:
-    main = [metric for metric in section.headlines[:MOST_MAIN] if metric != _STEP_TIME]
-    more = [metric for metric in dict.fromkeys((*section.headlines, *_MORE)) if metric not in main]
+    main = [metric for metric in section.headlines[:MOST_MAIN] if metric != STEP_TIME]
+    others = _OF_SWEEPS if section.key.task == MICROBENCHMARK else _MORE
+    more = [metric for metric in dict.fromkeys((*section.headlines, *others)) if metric not in main]
     tables = tuple(_said_once((*_tables(section, main), *_tables(section, more))))
     open_ = [table for table in tables if table.metric in main]
     return ReportSection(
@@ -115,8 +119,8 @@ def _tables(section: Section, metrics: Sequence[str]) -> tuple[MetricTable, ...]
 
 
 def _said_once(tables: Iterable[MetricTable]) -> Iterator[MetricTable]:
-    """Yield tables; in which settings columns differ is said of the first of which it is true."""
+    """Yield tables; what ratios are of is said of the first of which it is true."""
     said: set[str] = set()
     for table in tables:
-        yield replace(table, unlike=tuple(text for text in table.unlike if text not in said))
-        said.update(table.unlike)
+        yield replace(table, of_ratios=tuple(text for text in table.of_ratios if text not in said))
+        said.update(table.of_ratios)

@@ -12,9 +12,10 @@ from sifmark.results.catalogue import Direction, column_of, direction_of, metric
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
+from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY
-from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text, unlike_baselines
+from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_text, session_notes, unlike_baselines
 from sifmark.results.marks import MARKS, Mark
 from sifmark.results.numbers import Scale
 
@@ -55,7 +56,7 @@ class MetricTable:
     baseline: str  # the system that the others are divided by; empty without ratios
     reference: str  # other results that all are divided by; or empty
     rows: tuple[TableRow, ...]
-    unlike: tuple[str, ...]  # in which settings columns with a ratio differ
+    of_ratios: tuple[str, ...]  # in which settings columns with a ratio differ, and what verdicts allow for
 
     @property
     def title(self) -> str:
@@ -103,7 +104,7 @@ class MetricTable:
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """Why a number has no ratio, or one that says nothing, and what a ratio is of; each once."""
-        return tuple(dict.fromkeys((*self.unlike, *(note for point in self.points for note in _notes(point)))))
+        return tuple(dict.fromkeys((*self.of_ratios, *(note for point in self.points for note in _notes(point)))))
 
 
 def all_marks(points: Iterable[Point]) -> tuple[Mark, ...]:
@@ -122,6 +123,12 @@ def _notes(point: Point) -> Iterator[str]:
         yield from (f"of the reference: {text.removeprefix('warning: ')}" for text in disturbances_of([reference]))
         if reference.fields.get(NUMERICS) != "passed":
             yield f"of the reference: {NUMERICS} {reference.fields.get(NUMERICS)}"
+
+
+def notes_of_ratios(rows: Sequence[RepeatGroup], query: Query) -> Iterator[str]:
+    """Yield in which settings rows differ from their baselines, and what verdicts allow for."""
+    yield from unlike_baselines(rows, query)
+    yield from session_notes([row for row in rows if row.ratios], query)
 
 
 def judged(ratio: Ratio, metric: str) -> str:
@@ -176,7 +183,7 @@ def metric_table(section: Section, metric: str) -> MetricTable | None:
         rows=tuple(
             _row(cells, shown, systems) for cells in sorted(rows.values(), key=lambda cells: _order(cells, shown))
         ),
-        unlike=tuple(unlike_baselines([point.row for point in points], results.compare(metric).query)),
+        of_ratios=tuple(notes_of_ratios([point.row for point in points], results.compare(metric).query)),
     )
 
 

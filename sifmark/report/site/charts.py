@@ -45,7 +45,7 @@ def batch_charts(members: Iterable[SiteResult], by: str) -> list[tuple[tuple[str
 
 
 def overview_of(members: Iterable[SiteResult], by: str) -> Summary | None:
-    """Return the best throughput of each workload on each system; None of a single workload or system."""
+    """Return the best of each workload on each system; None of a single workload or system."""
     summary = summary_of(_report_results(members, by))
     return summary if min(len(summary.systems), len(summary.rows)) > 1 else None
 

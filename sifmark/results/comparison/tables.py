@@ -107,15 +107,15 @@ def _tables(comparison: Comparison, style: TableStyle, details: bool) -> str:
     return "\n\n".join([*(["\n".join(style.table(overview))] if overview else []), *tables])
 
 
-def _sessions(table: ComparisonTable, query: Query) -> Iterator[str]:
+def session_notes(rows: Sequence[RepeatGroup], query: Query) -> Iterator[str]:
     """Yield what the verdicts allow for, and what an interval does not cover."""
-    ratios = [ratio for row in table.rows for ratio in row.ratios.values()]
+    ratios = [ratio for row in rows for ratio in row.ratios.values()]
     if any(ratio.scope and not ratio.withheld for ratio in ratios):
         yield (
             f"ratios and intervals are {ONE_SESSION}; faster, slower, more and less allow for sessions that differ by "
             f"{100 * query.between:g} % (standard deviation, --between)"
         )
-    elif any(mean.sessions >= FEWEST_REPEATS for row in table.rows for mean in row.means.values()):
+    elif any(mean.sessions >= FEWEST_REPEATS for row in rows for mean in row.means.values()):
         yield "the means of sessions are the sample where a side has three or more of them: boots, days or jobs"
 
 
@@ -297,7 +297,7 @@ def _notes(table: ComparisonTable, query: Query) -> Iterator[str]:
     if any(row.fields.get("provenance.stand_in") for row in table.rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
     yield from _unlike(table)
-    yield from _sessions(table, query)
+    yield from session_notes(table.rows, query)
     states = Counter(observation.fields[NUMERICS] for row in table.rows for observation in row.observations)
     for state in ("not_run", "not_provable"):
         if states[state]:

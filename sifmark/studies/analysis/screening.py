@@ -17,9 +17,9 @@ from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.documents import MetricValue
 from sifmark.results.marks import FEWEST_REPEATS
-from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
+from sifmark.studies.analysis.fleet import FEWEST, Deviation, deviating, tail_of
 from sifmark.studies.analysis.node_measures import MEASURES, NodeMeasure, measure_node
-from sifmark.studies.analysis.tails import Fleet, Judged, judge
+from sifmark.studies.analysis.tails import Fleet, judge
 from sifmark.studies.history.baseline import Baseline
 
 HOST, SITE, NAME = "host.hostname.value", "site", "workload.name"
@@ -91,8 +91,8 @@ class Screening:
     judged: int  # measures of tests by which nodes were compared
     notes: tuple[str, ...]
     limits: Limits
-    rate: float | None = None  # chance that this fleet has an outlier if healthy, by its own tails; None: no fleet
-    heavy: int = 0  # measures whose tails are heavier than normal, so that nodes must be farther off
+    suspects: tuple[Outlier, ...] = ()  # as far off as normal noise hardly is, but tails that the fleet may have are
+    suspect_rate: float | None = None  # chance of an outlier or suspect in this fleet if healthy; None: no fleet
 
     @property
     def named(self) -> dict[str, str]:
@@ -178,20 +178,22 @@ def screen_nodes(comparison: Comparison, expected: Sequence[str], limits: Limits
     level = limits.level / max(1, len(pairs) * sides)
     samples = [_NodeSample.of(test, measure) for test, measure in pairs]
     fleets = [sample for sample in samples if len(sample.values) >= FEWEST]
-    judged = judge([Fleet(each.values, deviating(each.values, level)) for each in fleets], level)
+    judged = judge([Fleet(each.values, each.runs, deviating(each.values, level)) for each in fleets], level)
     outliers = [outlier for sample in samples for outlier in _against_baseline(sample, level, limits.least)]
+    suspects = list[Outlier]()
     for sample, found in zip(fleets, judged, strict=True):
-        outliers += _against_fleet(sample, found, limits.least)
+        outliers += _against_fleet(sample, found.outliers, limits.least)
+        suspects += _against_fleet(sample, found.suspects, limits.least)
     return Screening(
         tuple(sorted(nodes)),
         tuple(sorted(failures)),
-        tuple(sorted(outliers, key=lambda each: (not each.worse, each.tail, each.node))),
+        tuple(sorted(outliers, key=_worst_first)),
         tuple(_oddities(tests)),
         len(pairs),
         tuple(notes),
         limits,
-        1 - prod(1 - each.rate for each in judged) if judged else None,
-        sum(each.heavy for each in judged),
+        tuple(sorted(suspects, key=_worst_first)),
+        1 - prod(1 - each.suspect_rate for each in judged) if judged else None,
     )
 
 
@@ -200,6 +202,10 @@ def outlier_text(outlier: Outlier) -> str:
     if outlier.ratio is None:
         return f"{outlier.measure} {outlier.value - outlier.usual:+.0f} {outlier.unit} from the {outlier.against}"
     return f"{outlier.measure} {outlier.ratio:.3g} times the {outlier.against}"
+
+
+def _worst_first(outlier: Outlier) -> tuple[bool, float, str]:
+    return not outlier.worse, outlier.tail, outlier.node
 
 
 class _NodeNamer(NamedTuple):
@@ -282,28 +288,30 @@ class _NodeSample(NamedTuple):
 
     test: NodeTest
     measure: NodeMeasure
-    values: dict[str, float]
+    values: dict[str, float]  # of a node: the mean of its runs
+    runs: dict[str, list[float]]
     relative: bool
 
     @classmethod
     def of(cls, test: NodeTest, measure: NodeMeasure) -> "_NodeSample":
         values = test.values(measure.name)
         relative = measure.relative and all(value > 0 for numbers in values.values() for value in numbers)
-        return cls(test, measure, {node: _centre(numbers, relative) for node, numbers in values.items()}, relative)
+        runs = {node: list(map(log, numbers)) if relative else numbers for node, numbers in values.items()}
+        return cls(test, measure, {node: fmean(numbers) for node, numbers in runs.items()}, runs, relative)
 
 
-def _against_fleet(sample: _NodeSample, judged: Judged, least: float) -> Iterator[Outlier]:
+def _against_fleet(sample: _NodeSample, deviations: Iterable[Deviation], least: float) -> Iterator[Outlier]:
     usual = median(sample.values.values())
-    for each in judged.outliers:
+    for each in deviations:
         place = _Place(sample.values[each.member], usual, each.tail, sample.relative, FLEET)
         yield from _outlier(sample.test, sample.measure, each.member, place, least)
 
 
 def _against_baseline(sample: _NodeSample, level: float, least: float) -> Iterator[Outlier]:
-    test, measure, scaled, relative = sample
-    for node, value in scaled.items():
+    test, measure, relative = sample.test, sample.measure, sample.relative
+    for node, value in sample.values.items():
         kept = _baseline_sample(test, measure, node, relative)
-        if kept and (tail := tail_of(value, kept)) < level / len(scaled):
+        if kept and (tail := tail_of(value, kept)) < level / len(sample.values):
             yield from _outlier(test, measure, node, _Place(value, fmean(kept), tail, relative, BASELINE), least)
 
 

@@ -13,6 +13,7 @@ from sifmark.studies.analysis.screening import Outlier, Screening
 
 COLUMNS = ("kind", "node", "test", "measure", "value", "unit", "usual", "ratio", "tail", "against", "worse", "reason")
 LONGEST_REASON = 120  # characters that `sinfo -R` still shows
+_HEAD = ("node", "test", "measure", "value", "usual", "ratio", "chance", "against", "")
 _NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -23,13 +24,16 @@ def report_lines(screening: Screening, style: TableStyle) -> Iterator[str]:
     if screening.failures:
         yield from _titled("failed, or no result", [("node", "test", "reason"), *screening.failures], style)
     if screening.outliers:
-        head = ("node", "test", "measure", "value", "usual", "ratio", "chance", "against", "")
-        yield from _titled("outliers", [head, *map(_outlier_cells, screening.outliers)], style)
+        yield from _titled("outliers", [_HEAD, *map(_outlier_cells, screening.outliers)], style)
+    if screening.suspects:
+        yield from _titled("measure again", [_HEAD, *map(_outlier_cells, screening.suspects)], style)
+        yield ""
+        yield style.line("rare large deviations may explain these: more runs of every node will tell")
     if screening.oddities:
         yield from _titled(
             "other facts than most nodes", [("node", "fact", "value", "usual"), *screening.oddities], style
         )
-    if not screening.failures and not screening.outliers and screening.judged:
+    if not (screening.failures or screening.outliers or screening.suspects) and screening.judged:
         yield style.line("no node failed, and none differs from the others by more than chance explains")
     if screening.notes:
         yield ""
@@ -40,12 +44,12 @@ def rate_lines(screening: Screening) -> Iterator[str]:
     """Yield how often a healthy fleet has an outlier, and which differences are not named."""
     limits = screening.limits
     small = f"differences below {100 * limits.least:.3g} % are not named"
-    if screening.rate is None:
+    if screening.suspect_rate is None:
         yield small
         return
-    yield f"a healthy fleet with normal noise has an outlier in {100 * limits.level:.3g} % of all screenings; {small}"
-    heavy = f"; {screening.heavy} measures have heavier tails, and wider limits" if screening.heavy else ""
-    yield f"with tails as this fleet's own values have them, in {100 * screening.rate:.2g} %{heavy}"
+    yield f"a healthy fleet has an outlier in about {100 * limits.level:.3g} % of all screenings; {small}"
+    rate = f"{100 * screening.suspect_rate:.2g} %"
+    yield f"with tails as this fleet's values may have, {rate} of healthy fleets have a node to measure again"
 
 
 def drain_commands(screening: Screening) -> Iterator[str]:
@@ -67,6 +71,7 @@ def rows_of(screening: Screening) -> list[list[Any]]:
     """Return a row for each failure, outlier and fact, by COLUMNS."""
     records: list[dict[str, Any]] = [{"kind": "failure", **each._asdict()} for each in screening.failures]
     records += [{"kind": "outlier", **each._asdict()} for each in screening.outliers]
+    records += [{"kind": "suspect", **each._asdict()} for each in screening.suspects]
     records += [
         {"kind": "fact", "node": each.node, "measure": each.fact, "value": each.value, "usual": each.usual}
         for each in screening.oddities
@@ -80,11 +85,11 @@ def as_document(screening: Screening) -> dict[str, Any]:
         "nodes": list(screening.nodes),
         "measures": screening.judged,
         "level": screening.limits.level,
-        "rate_by_own_tails": screening.rate,
-        "measures_with_heavy_tails": screening.heavy,
+        "suspect_rate": screening.suspect_rate,
         "least_difference": screening.limits.least,
         "failures": [each._asdict() for each in screening.failures],
         "outliers": [each._asdict() for each in screening.outliers],
+        "suspects": [each._asdict() for each in screening.suspects],
         "facts": [each._asdict() for each in screening.oddities],
         "named": screening.named,
         "commands": list(drain_commands(screening)),

@@ -20,6 +20,7 @@ from sifmark.studies.history.change_points import (
     discoveries,
     is_gradual,
 )
+from sifmark.studies.history.correlation import upper_bound
 from sifmark.studies.history.environment import EnvironmentChange, covariate_changes, environment_changes
 from sifmark.studies.history.series import HistoryRun, LoadedHistory, Series, load_history
 
@@ -27,7 +28,10 @@ RATE = 0.01  # false discovery rate of the changes that are reported, if session
 LEAST_CHANGE = 0.02  # a relative change that matters
 # Part of simulated series without a change that had a false one, at most: by sessions from, and correlation up to.
 # benchmarks/statistics/history.py
-HELD = ((60, 0.3, 0.02), (60, 0.7, 0.05), (20, 0.3, 0.05))
+HELD = (
+    *((100, 0.3, 0.03), (60, 0.3, 0.04), (100, 0.7, 0.05), (20, 0.3, 0.05)),
+    *((200, 0.9, 0.06), (60, 0.7, 0.07), (20, 0.7, 0.11)),
+)
 SESSIONS, RUNS = "sessions", "runs"  # what the tests take as independent numbers
 
 
@@ -87,12 +91,20 @@ class History:
     unchanged: tuple[Change, ...]
 
     @property
+    def correlation_at_most(self) -> float | None:
+        """What the correlation may be, since it is an estimate."""
+        return None if self.correlation is None else upper_bound(self.correlation, len(self.series.sessions))
+
+    @property
     def held_rate(self) -> float | None:
-        """The part of such series without a change that is reported to have one, at most; None if it is not known."""
-        if self.correlation is None:
+        """The part of series that is reported to have a change without having one, at most; None if it is not known.
+
+        It is that of series with as many sessions, whose correlation is what this one's may be.
+        """
+        if self.correlation_at_most is None:
             return None
-        count = len(self.series.sessions)
-        return next((rate for least, most, rate in HELD if count >= least and self.correlation <= most), None)
+        count, correlation = len(self.series.sessions), self.correlation_at_most
+        return next((rate for least, most, rate in HELD if count >= least and correlation <= most), None)
 
 
 def read_histories(

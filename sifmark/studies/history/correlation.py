@@ -45,6 +45,11 @@ def standard_error(count: int) -> float:
     return math.sqrt(2 / count)
 
 
+def upper_bound(correlation: float, count: int) -> float:
+    """Return what the correlation of some numbers may be, if this was estimated: two standard errors more."""
+    return min(1.0, correlation + 2 * standard_error(count))
+
+
 def widening(count: int, correlation: float) -> float:
     """Return the variance of the mean of successive numbers over that of as many independent ones."""
     rho = correlation

@@ -126,22 +126,21 @@ def _sessions(runs: Sequence[Any], sessions: Sequence[RunSession]) -> list[RunSe
 
 
 def notes(results: Sequence[History]) -> Iterator[str]:
-    """Yield how often series like these have false changes, by how much their sessions resemble each other."""
+    """Yield how often such series have false changes, by how much their sessions may resemble each other."""
     if any(each.changes for each in results):
         yield "what changed with a change need not be its cause"
     if any(change.gradual for each in results for change in each.changes):
         yield "drift: a straight line fits better than a step, so that the date is that of no event"
     known = [each for each in results if each.correlation is not None]
-    by_rate: dict[float | None, list[float]] = defaultdict(list)
+    by_rate: dict[float | None, list[History]] = defaultdict(list)
     for each in known:
-        by_rate[each.held_rate].append(each.correlation or 0.0)
-    for rate, correlations in by_rate.items():
-        held = "how often such a series has a false change is not known"
+        by_rate[each.held_rate].append(each)
+    for rate, those in by_rate.items():
+        held = "how often such series have a false change is not known"
         if rate is not None:
             held = f"at most {rate:.0%} of such series without a change are reported to have one"
-        least, most = min(correlations), max(correlations)
-        between = f"{most:.2f}" if len(correlations) == 1 else f"{least:.2f} to {most:.2f}"
-        yield f"{len(correlations)} series, correlation of a session with the one before it {between}: {held}"
+        most = max(each.correlation_at_most or 0.0 for each in those)
+        yield f"{len(those)} series, correlation of a session with the one before it up to {most:.2f}: {held}"
     if few := len(results) - len(known):
         yield f"{few} series have too few sessions to estimate their correlation: independent sessions are presumed"
 
@@ -175,6 +174,7 @@ def _series(history: History) -> dict[str, Any]:
         "unit": series.unit,
         "basis": history.basis,
         "correlation": history.correlation,
+        "correlation_at_most": history.correlation_at_most,
         "false_alarm_rate": history.held_rate,
         "runs": [
             {

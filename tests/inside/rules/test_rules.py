@@ -96,6 +96,7 @@ def as_on_a_cpu(document):
     copied["accelerator"].update(kind="cpu", granularity="node", execution="eager, channels_last")
     copied["accelerator"].update(memory_mib=host["memory"]["value"], name=host["cpu_model"]["value"] or "")
     host["cpu_model"] = {"value": copied["accelerator"]["name"]}
+    del copied["accelerator"]["vendor"]  # the double's
     copied["configuration"].update(framework="pytorch", device="cpu")
     copied["device_conditions"] = copied["device_conditions_after"] = {"reason": "the host is the device"}
     copied["metrics"]["peak_process_memory"]["value"] += 100.0
@@ -846,6 +847,14 @@ def test_with_smaller_caches_a_copy_in_them_is_still_none_in_memory():
     document["metrics"].update(copies.metrics_of(document))
     assert document["metrics"]["memory_bandwidth"]["value"] == 40000.0
     assert "memory-is-beyond-the-caches" in codes(document)
+
+
+@pytest.mark.parametrize(("model", "vendor"), [("AMD EPYC", "AuthenticAMD"), ("Intel(R) Xeon(R)", "GenuineIntel")])
+def test_a_processor_is_of_the_vendor_of_its_name(genuine, model, vendor):
+    document = put(put(genuine["cpu"], "accelerator.name", model), "host.cpu_model.value", model)
+    document["accelerator"]["vendor"] = vendor
+    assert violations(document) == []
+    assert "device-is-one-of-its-kind" in codes(put(document, "accelerator.vendor", "ARM"))
 
 
 def test_a_warm_up_does_not_take_the_slow_steps():

@@ -13,13 +13,15 @@ import pytest
 from unit.fakes import FakeEngine, FakeInspection, settings_for, sha256, write_image
 
 from sifmark.commands.images import run
-from sifmark.commands.run import start_image
+from sifmark.commands.run import AskedRun, RunRequest, print_commands, start_images
 from sifmark.core.errors import SifmarkError
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
+from sifmark.doctor import load
 from sifmark.engines import CheckFailed, open_engine
 from sifmark.engines.apptainer.sif import DATA_START
 from sifmark.engines.locate import device_options, locate, names_file
+from sifmark.engines.repeating import Repeats
 from sifmark.engines.start import IMAGE_VARIABLE, image_facts
 from sifmark.recipes.labels import DEVICES, RECIPE, RUN_FLAGS, VERSION
 
@@ -31,6 +33,20 @@ def engine(site: Settings) -> FakeEngine:
     engine = FakeEngine(site)
     engine.add("resnet50-cpu")
     return engine
+
+
+@pytest.fixture(autouse=True)
+def _short_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others use of this machine is not what these tests are about."""
+    monkeypatch.setattr(load, "SAMPLE", 0.0)
+
+
+def start_image(
+    address: str, engine: FakeEngine, words: Sequence[str], settings: Settings, printed: bool, signed: bool
+) -> None:
+    """Run an image once, or print its command."""
+    asked = [AskedRun("an image", address, engine, tuple(words))]
+    (print_commands if printed else start_images)(asked, RunRequest(settings, Repeats(), signed))
 
 
 class StartedError(Exception):
@@ -97,7 +113,7 @@ def test_a_container_learns_the_job_that_it_runs_in(
     monkeypatch.setenv(name, "4711")
     with pytest.raises(StartedError):
         start_image("fake:resnet50-cpu", engine, (), engine.settings, False, False)
-    ((_, _, _, options),) = engine.commands
+    *_, options = engine.commands[-1]
     assert f"--env={name}" in options and "--env=FLUX_JOB_ID" not in options
 
 
@@ -110,7 +126,7 @@ def test_a_command_is_printed_for_a_job_s_script(
     engine.programs["run"] = ["run", "a b"]
     run("resnet50-cpu", settings_for(engine, monkeypatch), ["--steps", "2"], printed=True)
     assert capsys.readouterr().out == "run 'a b'\n" and not started
-    assert engine.commands == [("fake:resnet50-cpu", "run", ["--steps", "2"], ["--home"])]
+    assert engine.commands == [("fake:resnet50-cpu", "run", ("--steps", "2"), ["--home"])]
 
 
 def test_a_program_that_is_not_there_is_told_with_its_remedy(engine: FakeEngine) -> None:

@@ -14,6 +14,7 @@ from unit.fakes import settings_for
 from sifmark.commands import studies
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
+from sifmark.doctor import load
 
 STUDY = """
 title = "A study"
@@ -38,6 +39,7 @@ Run = Callable[..., dict[str, Any]]
 @pytest.fixture
 def settings(any_command: None, site: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Settings:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(load, "SAMPLE", 0.0)
     engine = ScriptEngine(site)
     engine.add("cpu")
     engine.tag_workloads("cpu")

@@ -97,3 +97,17 @@ def write(folder: Path, some: Iterable[dict[str, Any]]) -> Path:
 def study(folder: Path, real: bool = False) -> Path:
     """Write the results of a study into a folder; with `real` also those."""
     return write(folder, [*documents_of_study(), *(real_documents() if real else ())])
+
+
+def of_generation(site: str, batch: int, repeat: int = 1, **changes: Any) -> dict[str, Any]:
+    """A valid result of inference that continues texts."""
+    speed = SYSTEMS[site][1] * (1 + repeat / 100)
+    rates = {"token_throughput": 32e3 * speed, "decode_throughput": 30e3 * speed, "prefill_throughput": 90e3 * speed}
+    times = {"time_to_first_token_p50": 0.035 / speed, "time_between_tokens_p50": 0.0061 / speed}
+    document = sample(site, "texts", batch, repeat, workload__task="inference", **changes)
+    document["metrics"] |= {name: {"value": rate, "unit": "tokens/s"} for name, rate in rates.items()}
+    document["metrics"] |= {name: {"value": seconds, "unit": "s"} for name, seconds in times.items()}
+    watts = document["metrics"]["energy_per_unit"]["value"] * document["metrics"]["throughput"]["value"]
+    efficiency = {"value": 3600 * rates["token_throughput"] / watts, "unit": "tokens/Wh"}
+    document["metrics"] |= {"padding_fraction": {"value": 0.0, "unit": "1"}, "tokens_per_watt_hour": efficiency}
+    return document

@@ -117,7 +117,7 @@ def test_words_of_charts_of_many_systems_can_be_read(tmp_path: Path, count: int)
 def test_what_can_be_pointed_at_says_what_it_shows(in_column: dict[str, Any]) -> None:
     tooltips = {chart["name"]: chart["tooltips"] for chart in in_column["charts"]}
     batches = tooltips["pictures-training-synthetic-throughput-by-batch"]
-    assert "alpha, batch size 8: 51.0 [49.8, 52.3] images/s, 3 repeats" in batches
+    assert "alpha, batch size 8: 51.00 images/s ± 2.5 %, 3 repeats" in batches
     assert "alpha, batch size 64: out of memory" in batches
     assert any(text.startswith("published, PEARC'22, table 1, row 2: GC200, batch size 8: 98") for text in batches)
     assert all(tooltips.values())

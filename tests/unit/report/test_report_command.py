@@ -147,3 +147,25 @@ def test_a_study_names_its_results_and_its_questions(
     assert main(["report", "--study", "quick", "-q"]) == 0
     page = (tmp_path / "report" / PAGE).read_text()
     assert "A new device in fifteen minutes" in page and "Do repeats agree?" in page
+
+
+def test_what_differs_can_be_allowed_and_the_spread_of_sessions_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    some = (
+        samples.sample(site, "pictures", 8, repeat, configuration__precision=precision)
+        for repeat in (1, 2, 3)
+        for site, precision in (("alpha", "fp32"), ("beta", "bf16"))
+    )
+    folder, target = str(samples.write(tmp_path / "results", some)), tmp_path / "report"
+
+    def written(*options: str) -> str:
+        assert main(["report", folder, "--output", str(target), "-q", *options]) == 0
+        return (target / "report.md").read_text()
+
+    assert "x faster" not in written()
+    assert "x faster" in (allowed := written("--allow", "precision")) and "precision fp32 / bf16" in allowed
+    spread = written("--allow", "precision", "--between", "90%")
+    assert "x faster" not in spread and "cannot tell" in spread and "standard deviation of 90 %" in spread
+    assert main(["report", folder, "--output", str(target), "--allow", "precsion"]) == 2
+    assert "[unknown-name]" in capsys.readouterr().err

@@ -314,3 +314,28 @@ def test_the_commands_from_a_baseline_to_a_failed_night(
     ]
     assert codes == [0, 2, 0, 0, 0, 7, 0, 7, 0, 0]
     assert (tmp_path / "baselines" / "march.json").is_file() and (tmp_path / "runs.parquet").is_file()
+
+
+@pytest.mark.parametrize(("count", "known"), [(12, False), (24, True), (70, True)])
+def test_how_often_such_series_have_a_false_change_is_stated_by_what_their_correlation_may_be(
+    count: int, known: bool, tmp_path: Path
+) -> None:
+    write_nights(tmp_path, nights(21, count))
+    (history,) = histories_of(tmp_path)
+    if not known:
+        assert (history.correlation, history.correlation_at_most, history.held_rate) == (None, None, None)
+        return
+    assert history.correlation is not None and history.correlation_at_most is not None
+    assert history.correlation_at_most > history.correlation + 0.2, "some tens of sessions hardly show it"
+    assert history.held_rate is not None and history.held_rate >= (0.05 if count < 60 else 0.02)
+
+
+def test_a_rate_that_nobody_simulated_is_not_stated(tmp_path: Path) -> None:
+    """Nights that resemble each other as much as the ones before them do."""
+    steps = nights(22, 40, spread=0.02)
+    walk = [100.0]
+    for step in steps:
+        walk.append(walk[-1] * step / 100)
+    write_nights(tmp_path, walk)
+    (history,) = histories_of(tmp_path)
+    assert history.held_rate is None and history.correlation_at_most == 1

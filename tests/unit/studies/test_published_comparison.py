@@ -16,6 +16,7 @@ from unit.refusals import refused
 
 from sifmark.commands.compare import compare
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.paths import import_shared
 from sifmark.core.settings import load_settings
 from sifmark.recipes.names import cards
 from sifmark.results.comparison.observation import ComparisonGroup, Observation
@@ -27,6 +28,7 @@ from sifmark.studies.published.load import load_published
 from sifmark.studies.published.matching import decides
 from sifmark.studies.published.measured import FIELD_OF, MeasuredGroup, MeasuredResults
 
+FLOPS, CARDS = import_shared("results.roofline"), import_shared("rules.identity")
 SERIAL = itertools.count(1)
 Result = dict[str, Any]
 
@@ -35,13 +37,15 @@ def result(rate: float | None, batch_size: int = 16, workload: str = "resnet50",
     """A valid result of training, edited: of one GC200 in half precision, and of no framework that exists."""
     card = cards()[workload]
     unit = card["problem"]["unit"]
+    flops = FLOPS.flops_of_unit(CARDS.cards_by_name()[workload], "training")
     throughput = {"value": rate, "unit": f"{unit}/s"} | ({} if rate else {"reason": "nothing was timed"})
     settings: Result = {
         "workload__name": workload,
         "workload__task": "training",
         "workload__unit": unit,
         "workload__parameters": card["problem"]["parameters"],
-        "workload__flops__per_unit": card["flops"]["training_per_unit"],
+        "workload__flops__per_unit": flops.per_unit,
+        "workload__flops__needed_per_unit": flops.needed_per_unit,
         "configuration__batch_size": batch_size,
         "configuration__precision": "fp16",
         "accelerator__name": "GC200",
@@ -102,7 +106,9 @@ def test_another_platform_is_marked(tmp_path: Path) -> None:
     (row,) = asked(tmp_path / "a", repeats(2000, 20), "pearc22/3").rows
     assert row.figure.printed == "2,130"
     assert [each.name for each in row.differs] == ["framework", "framework_version", "data"]
-    (row,) = asked(tmp_path / "b", repeats(2000, 20, accelerator__name="NVIDIA H200"), "pearc22/3").rows
+    another: Result = {"accelerator__name": "NVIDIA H200", "accelerator__vendor": "NVIDIA"}
+    another["accelerator__memory_mib"] = 144384
+    (row,) = asked(tmp_path / "b", repeats(2000, 20, **another), "pearc22/3").rows
     assert "device NVIDIA H200 (gc200)" in [each.text for each in row.differs]
 
 
@@ -194,7 +200,8 @@ def failed(**changes: Any) -> Result:
     ("results", "verdict"), [("failed", "as published"), ("completed", "differs from what is published")]
 )
 def test_out_of_memory_is_compared_as_a_state(tmp_path: Path, results: str, verdict: str) -> None:
-    name: Result = {"accelerator__name": "NVIDIA A100-SXM4-40GB"}
+    name: Result = {"accelerator__name": "NVIDIA A100-SXM4-40GB", "accelerator__vendor": "NVIDIA"}
+    name["accelerator__memory_mib"] = 40960
     documents_of = [failed(**name)] if results == "failed" else repeats(10, 128, workload="gpt2_medium", **name)
     comparison = asked(tmp_path, documents_of, "turing/figure-2-memory")
     row = next(row for row in comparison.rows if row.figure.row == 2)
@@ -344,7 +351,7 @@ def test_the_table_has_published_measured_and_ratio(tmp_path: Path, capsys: Any)
     folder = written(tmp_path / "results", repeats(1700))
     run(folder, "published:caraml/cv-ipu")
     text = capsys.readouterr().out
-    assert "1.075x slower [" in text
+    assert "1.075x slower ± " in text
     assert "throughput [images/s]" in text
     assert "8 figures of cv-ipu: the nearest results differ: batch_size" in text
 

@@ -1,0 +1,199 @@
+"""What a report says first of each kind of run, and that its ratios are those of `compare`."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.report import samples
+from unit.studies.test_published_comparison import repeats, written
+
+import sifmark
+from sifmark.core import paths
+from sifmark.report.content.overview import Best
+from sifmark.report.content.tables import judged
+from sifmark.report.files.text import report_text
+from sifmark.report.load import load_report_results
+from sifmark.report.page import render_page
+from sifmark.report.published import with_published
+from sifmark.report.report import Report, make_report
+from sifmark.report.site.charts import overview_of
+from sifmark.report.site.pages import site_pages
+from sifmark.report.site.rows import measured
+from sifmark.report.site.site import SiteOptions, draw, make_site
+from sifmark.results.comparison.compare import compare_results
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.tables import as_text, ratio_text
+from sifmark.results.summary import summary
+from sifmark.studies.published.comparison import compare_with_published
+
+H200 = paths.CHECKOUT / "tests" / "fixtures" / "h200"
+PRECISION, BY = "configuration.precision", "site"
+
+
+def report_of(folder: Path, **options: Any) -> Report:
+    return make_report(load_report_results([str(folder)], **options))
+
+
+def best_of(report: Report, number: int = 0) -> list[Best]:
+    """The best of each system of a workload, all of which have one."""
+    found = [best for best in report.summary.rows[number].best if best]
+    assert len(found) == len(report.summary.systems)
+    return found
+
+
+def texts_of(report: Report) -> tuple[str, ...]:
+    """The page and the Markdown, without marks of their own."""
+    return re.sub(r"\s+", " ", render_page(report)), report_text(report).replace("\\", "")
+
+
+def test_a_micro_benchmark_is_summarised_by_its_peak_and_the_bandwidth_of_memory() -> None:
+    report = report_of(H200)
+    rows = {row.title: (row.label, best_of(report, number)[0]) for number, row in enumerate(report.summary.rows)}
+    copies = rows["Copy of a buffer within the memory of a device"]
+    products = rows["Product of two square matrices"]
+    assert [(label, best.scale.unit) for label, best in (copies, products)] == [
+        ("memory bandwidth", "GB/s"),
+        ("peak FLOP/s", "TFLOP/s"),
+    ]
+    for text in texts_of(report):
+        assert "4,147" in text and "848.0" in text and "598.0" not in text and "10⁹" not in text
+    kinds = {section.section.key.task: section for section in report.sections}
+    shown = [table.metric for table in (*kinds["microbenchmark"].tables, *kinds["microbenchmark"].more_tables)]
+    assert shown and not {"throughput", "throughput_per_watt", "step_time_p50", "utilisation"} & set(shown)
+    compared = as_text(compare_results([str(H200)], Query()))
+    assert re.search(r"memory_bandwidth \[GB/s\].*\n.*\b4,147\b", compared)
+    assert re.search(r"peak_flops \[TFLOP/s\].*\n.*\b848\.0\b", compared)
+
+
+@pytest.fixture(scope="module")
+def generation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of two systems that continue texts."""
+    some = (samples.of_generation(site, batch, n) for site in samples.SYSTEMS for batch in (8, 16) for n in (1, 2, 3))
+    return samples.write(tmp_path_factory.mktemp("generation"), some)
+
+
+def test_generation_is_headlined_by_tokens_and_the_times_of_tokens(generation: Path) -> None:
+    report = report_of(generation)
+    assert report.summary.rows[0].metric == "token_throughput"
+    first = best_of(report)[0]
+    assert first.point.unit == "tokens/s" and first.ratio is None
+    assert [text.rpartition(" ±")[0] for text in first.beside] == [
+        "time to first token, median 34.31 ms",
+        "time between tokens, median 5.981 ms",
+    ]
+    tables = [table.metric for table in report.sections[0].tables]
+    assert tables[:3] == ["token_throughput", "time_to_first_token_p50", "time_between_tokens_p50"]
+    assert report.sections[0].charts[0].title == "Token throughput by batch size"
+    for text in texts_of(report):
+        assert "time to first token, median 34.31 ms" in text and "J/sequences" not in text
+
+
+def test_compare_has_the_same_columns_by_default_and_those_that_are_asked_for(generation: Path) -> None:
+    (table,) = compare_results([str(generation)], Query()).tables
+    assert table.metrics == (
+        *("token_throughput", "time_to_first_token_p50", "time_between_tokens_p50"),
+        "peak_process_memory",
+    )
+    asked = ("throughput", "step_time_p50", "peak_process_memory")
+    (table,) = compare_results([str(generation)], Query(metrics=asked)).tables
+    assert table.metrics == asked
+    assert sifmark.compare(generation, baseline={"site": "alpha"}).gate(minimum=0.5).decision.value != "failed"
+
+
+def test_a_summary_begins_with_the_headlines(generation: Path) -> None:
+    document = json.loads(next(iter(sorted(generation.iterdir()))).read_text())
+    labels = [line[2:32].strip() for line in summary(document)[1:]]
+    assert labels[:3] == ["token throughput", "time to first token, median", "time between tokens, median"]
+    assert labels.index("throughput") > labels.index("correctness")
+
+
+def test_a_site_has_tokens_per_second_and_the_times_of_tokens(generation: Path) -> None:
+    options = SiteOptions(most_charts=0, processes=1)
+    site = make_site(generation, options)
+    row = next(row for row in measured(site.results.members, BY).rows if row.system == "alpha")
+    assert " tokens/s ±" in row.text
+    assert re.fullmatch(r"[\d.]+ ms ± [\d.]+ % to the first token, [\d.]+ ms ± [\d.]+ % between tokens", row.latency)
+    pages = dict(site_pages(site, draw(site, 1)))
+    assert row.text.split(" ±")[0] in re.sub(r"\s+", " ", re.sub("<.*?>", "", pages["workloads/texts.html"].decode()))
+    overview = overview_of(site.results.members, BY)
+    assert overview is None or overview.rows[0].metric == "token_throughput"
+
+
+def two_precisions(folder: Path) -> Path:
+    some = (
+        samples.sample(site, "pictures", 8, repeat, configuration__precision=precision, configuration__threads=threads)
+        for repeat in (1, 2, 3)
+        for site, precision, threads in (("alpha", "fp32", 1), ("beta", "bf16", 2))
+    )
+    return samples.write(folder, some)
+
+
+def test_the_best_in_different_precision_have_words_and_no_ratio(tmp_path: Path) -> None:
+    report = report_of(two_precisions(tmp_path))
+    baseline, other = best_of(report)
+    assert (baseline.ratio, baseline.unlike, other.ratio) == (None, "", None)
+    assert other.unlike == "precision fp32 / bf16"
+    assert not any(
+        cell.ratio for table in report.sections[0].tables for row in table.rows for cell in row.cells if cell
+    )
+    for text in texts_of(report):
+        assert "not compared" in text and "precision fp32 / bf16" in text
+        assert not re.search(r"\dx (faster|slower)|no difference shown", text)
+
+
+def test_allowed_precisions_have_the_ratio_of_compare_and_a_line_that_names_them(tmp_path: Path) -> None:
+    folder = two_precisions(tmp_path)
+    report = report_of(folder, allowed=(PRECISION,))
+    query = Query(("throughput",), allowed=frozenset((PRECISION,)), more_fields=(BY,), baseline=(BY, "alpha"))
+    (row,) = compare_results([str(folder)], query).compared
+    other = best_of(report)[1]
+    assert other.ratio == row.ratios["throughput"] and not other.unlike
+    note, *_ = report.summary.notes
+    assert "precision fp32 / bf16" in note and "threads 1 / 2" in note
+    first, *others = report.sections[0].tables
+    assert first.of_ratios == report.summary.notes and not any(table.of_ratios for table in others)
+    for text in texts_of(report):
+        assert ratio_text(row.ratios["throughput"], "images/s").partition(" ")[0] in text and "threads 1 / 2" in text
+
+
+def test_what_is_allowed_although_not_comparable_is_said(tmp_path: Path) -> None:
+    some = (
+        samples.sample(site, "pictures", 8, repeat, provenance__stand_in=site == "beta")
+        for repeat in (1, 2, 3)
+        for site in samples.SYSTEMS
+    )
+    folder = samples.write(tmp_path, some)
+    assert report_of(folder).sections[0].refused and not report_of(folder).sections[0].overridden
+    report = report_of(folder, allowed=("provenance.stand_in",))
+    assert not report.sections[0].refused
+    (overridden,) = report.sections[0].overridden
+    for text in texts_of(report):
+        assert "Allowed although not comparable" in text and overridden.partition("(")[0] in text
+
+
+def test_figures_without_a_counterpart_are_named_with_the_reason(tmp_path: Path) -> None:
+    path = written(tmp_path, repeats(1900.0, 8, configuration__precision="fp32"))
+    results = with_published(load_report_results([path]), compare_with_published("pearc22", [path]))
+    assert not results.published and any("precision" in line for line in results.unmatched)
+    for text in texts_of(make_report(results)):
+        assert "without a counterpart" in text and "(--allow FIELD)" in text
+
+
+@pytest.mark.parametrize(
+    ("ratio", "metric", "says"),
+    [
+        (Ratio(1.2, 1.1, 1.3), "throughput", "better"),
+        (Ratio(0.8, 0.7, 0.9), "throughput", "worse"),
+        (Ratio(1.2, 1.1, 1.3), "energy_per_unit", "worse"),
+        (Ratio(0.8, 0.7, 0.9), "time_to_first_token_p50", "better"),
+        (Ratio(1.2, 1.1, 1.3), "power_mean", "same"),
+        (Ratio(1.0, 0.9, 1.1), "throughput", "same"),
+        (Ratio(1.2, 1.1, 1.3, withheld="busy host"), "throughput", "cannot-tell"),
+        (Ratio(1.2), "throughput", "cannot-tell"),
+    ],
+)
+def test_a_colour_follows_the_verdict_and_the_direction_of_the_metric(ratio: Ratio, metric: str, says: str) -> None:
+    assert judged(ratio, metric) == says
