@@ -98,6 +98,24 @@ def sessions(partition=None):
     return session, cpu.open_session(build.model(CARD, 1), rule, "fp32", partition=partition)
 
 
+@pytest.mark.parametrize(
+    ("vendor", "properties", "size"),
+    [
+        ("NVIDIA", {"L2_cache_size": 40 << 20}, 40 << 20),
+        ("NVIDIA", {}, None),  # as in PyTorch 1.13
+        ("AMD", {"L2_cache_size": 4 << 20}, None),  # in front of another
+    ],
+)
+def test_the_last_level_cache_is_the_drivers_where_no_other_is_behind_it(vendor, properties, size):
+    session, host = sessions()
+    session.facts = session.facts._replace(vendor=vendor)
+    session.runtime = SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(**properties))
+    cache = session.last_level_cache()
+    assert (cache and cache.bytes) == size
+    of_host = host.last_level_cache()
+    assert of_host is None or of_host.bytes >= 1 << 15
+
+
 @pytest.mark.parametrize("partition", [None, BatchPartition(2, accumulation=2)])
 def test_it_learns_what_the_cpu_learns(partition):
     batch = loader.synthetic_batch(CARD, 4, seed=1)
