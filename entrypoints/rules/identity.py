@@ -80,7 +80,7 @@ def known_name_is_that_of_its_card(facts: Facts) -> Iterator[str]:
     numbers = {"parameters": (workload["parameters"], card.problem["parameters"])}
     if facts.task in card.tasks:
         counts = flops_of_unit(card, facts.task)._asdict().items()
-        numbers |= {f"flops.{name}": (workload["flops"].get(name, count), count) for name, count in counts}
+        numbers.update({f"flops.{name}": (workload["flops"].get(name, count), count) for name, count in counts})
     for name, (value, expected) in numbers.items():
         if not expected / CORRECTED <= value <= expected * CORRECTED:
             yield differ(f"workload.{name}", value, expected, f"the name {card.name}")
