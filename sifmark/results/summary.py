@@ -12,6 +12,7 @@ Document = dict[str, Any]
 _LABEL = 29  # columns of a label
 # Metrics that have lines of their own, or say the same as one of these.
 _THROUGHPUT, _STEP_TIME = "throughput", "step_time_p50"
+_MEMORY_COPY, _OF_MEMORY = "memory_copy", "memory_bandwidth"
 _MOST_LEADING = 3  # headlines before everything else
 _SPANS = ("phases.", "epochs.")
 _SHOWN = {
@@ -135,7 +136,9 @@ def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
     metrics, numerics, measured = document["metrics"], document["numerics"], metrics_of(document)
     for name in _leading(document, measured):
         yield metric_label(name), _figure(document, measured, name)
-    if main_figure(document) == NO_RESULT:
+    if document["workload"]["name"] == _MEMORY_COPY and (why := measured.get(_OF_MEMORY, {}).get("reason")):
+        yield metric_label(_OF_MEMORY), f"not known: {why}"
+    elif main_figure(document) == NO_RESULT:
         yield metric_label(headlines(kind_of(document))[0]), NO_RESULT
     if (median := _value(metrics, _STEP_TIME)) is not None:
         yield "step time", f"{format_quantity(median, 's')} median{_slowest_step(document)}"

@@ -12,6 +12,7 @@ from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.query import Query
 from sifmark.results.copies import caches_of
 from sifmark.results.documents import metrics_of
+from sifmark.results.summary import summary
 from sifmark.studies.analysis.node_measures import measure_node
 
 H200 = paths.ROOT / "tests" / "fixtures" / "h200"
@@ -91,3 +92,5 @@ def test_a_reason_names_the_size_that_would_have_left_the_caches(tmp_path: Path)
     found = metrics_of(document)
     assert found["memory_bandwidth"]["value"] is None and str(1 << 28) in found["memory_bandwidth"]["reason"]
     assert found["cached_bandwidth"]["value"] == pytest.approx(1729.43, abs=0.01)
+    assert any(found["memory_bandwidth"]["reason"] in line for line in summary(document))
+    assert not any("not known" in line for line in summary(document_of("memory_copy")))
