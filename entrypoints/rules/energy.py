@@ -255,7 +255,7 @@ def power_is_possible(facts: Facts) -> Iterator[str]:
     if facts.document["provenance"]["simulated"] or device["kind"] not in ACCELERATORS or "source" not in power:
         return
     mean, idle = facts.metric("power_mean"), ((power.get("idle") or {}).get("power") or {}).get("value")
-    if mean is not None and is_number(idle) and mean < LEAST_OF_IDLE * idle:
+    if mean is not None and idle is not None and is_number(idle) and mean < LEAST_OF_IDLE * idle:
         yield differ("metrics.power_mean", mean, LEAST_OF_IDLE * idle, "at least power.idle.power")
     rated = peaks.rated_power(device_named(device))
     if rated.watts is None or (power["scope"], rated.scope) == ("board", "package"):
