@@ -6,19 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from sifmark.core.console import status
+from sifmark.core.console import fraction, status
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.results.catalogue import headlines, kind_of, metric_of
 from sifmark.results.comparison import intervals
 from sifmark.results.comparison.intervals import Mean
 from sifmark.results.marks import FEWEST_REPEATS
-from sifmark.results.numbers import format_number, format_quantity
+from sifmark.results.numbers import format_quantity
 
 AUTO = "auto"
 WITHIN = 0.02  # half the interval, relative to the mean
 MOST = 30  # repeats of --repeat auto
 LOOKS = 3  # in a row at which the interval is narrow enough; benchmarks/statistics/repeats.py has the coverage
-_WIDEST_RELATIVE = 0.1  # half of an interval that is told in percent
 _WENT_ON = (0, 3, 4, 5)  # exit codes after which an image goes on with its next run
 _INVALID, _STOPPED = 6, 124  # exit codes that count more than those of failed runs
 
@@ -136,15 +135,9 @@ def conclusions(units: Sequence[Unit]) -> Iterator[str]:
     for unit in units:
         for figure, values in unit.measured.items():
             mean = intervals.mean(values)
-            what = f"{unit.name}: {figure.label} {format_quantity(mean.value or 0.0, figure.unit)}"
-            half = half_width(mean)
-            if half == math.inf:
-                yield f"{what}, n={mean.count}, no interval: {mean.reason}"
-            elif half <= _WIDEST_RELATIVE:
-                yield f"{what} ± {100 * half:.2g} % (95 % interval), n={mean.count}"
-            else:
-                low, high = format_number(mean.low or 0.0), format_number(mean.high or 0.0)
-                yield f"{what} [{low}, {high}] (95 % interval), n={mean.count}"
+            known = format_quantity(mean.value or 0.0, figure.unit, mean.low, mean.high)
+            interval = f", no interval: {mean.reason}" if mean.low is None else " (95 % interval)"
+            yield f"{unit.name}: {figure.label} {known}{interval}, n={mean.count}"
 
 
 def repeats_of(repeat: int | str, within: float | str | None = None, most: int | None = None) -> Repeats:
@@ -171,12 +164,7 @@ def _limit(most: int) -> int:
 
 def _width(within: float | str) -> float:
     """Return half the width of an interval, relative to the mean: 0.02 of `2%`."""
-    number, percent, rest = str(within).partition("%")
-    try:
-        width = float(number) / (100 if percent else 1)
-    except ValueError:
-        width = math.nan
-    if rest or not 0 < width < 1:
-        cause = f"{within} is no width of an interval"
-        raise UsageError(cause, "give a part of the mean: 2% or 0.02", code="invalid-option")
+    width = fraction(str(within), "--within")
+    if not width:
+        raise UsageError("--within 0: no mean is known exactly", "for example 2%, or 0.02", code="invalid-option")
     return width
