@@ -38,6 +38,10 @@ class ComparisonTable:
         """The metrics to print."""
         return self.shown or tuple(self.units)
 
+    def compared(self, query: Query) -> list[RepeatGroup]:
+        """Return the rows in question: all but the baselines."""
+        return [row for row in self.rows if not (query.relative and query.is_baseline(row))]
+
     def unmatched_baselines(self, query: Query) -> list[RepeatGroup]:
         """Return the baselines that no other row is compared with."""
         paired = {id(row.baseline) for row in self.rows if row.baseline}
@@ -71,8 +75,7 @@ class Comparison:
     @property
     def compared(self) -> list[RepeatGroup]:
         """The rows in question: all but the baselines."""
-        rows = [row for table in self.tables for row in table.rows]
-        return [row for row in rows if not (self.query.relative and self.query.is_baseline(row))]
+        return [row for table in self.tables for row in table.compared(self.query)]
 
 
 def compare_results(

@@ -8,8 +8,9 @@ from math import inf
 from sifmark.core.console import counted
 from sifmark.core.errors import UsageError
 from sifmark.results.catalogue import Direction, direction_of
-from sifmark.results.comparison.compare import Comparison
+from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
+from sifmark.results.comparison.query import Query
 
 # Of gates over rows that all keep the limit: the side of the interval that is beyond it.
 FALSE_FAILURES = (1 - CONFIDENCE) / 2
@@ -81,18 +82,21 @@ class Gate:
         return bound <= self.limit if self.above else bound >= self.limit
 
     def judge(self, comparison: Comparison, allow_missing: bool = False) -> GateVerdict:
-        """Return whether the first metric of every row keeps the limit.
+        """Return whether the judged metric of every row keeps the limit.
 
-        A baseline without a counterpart leaves that undecided, unless `allow_missing`.
+        It is the first of those that were asked for, or else the first headline of a table of which more is better. A
+        baseline without a counterpart leaves that undecided, unless `allow_missing`.
         """
-        if not comparison.query.metrics:
+        query = comparison.query
+        if not query.metrics:
             return GateVerdict(GateDecision.UNDECIDED, "no result has a metric to judge")
-        metric, rows = comparison.query.metrics[0], comparison.compared
-        ratios = [row.ratios.get(metric) for row in rows]
-        kept = [self.keeps(ratio, len(rows)) for ratio in ratios]
+        judged = [(row, _judged(table, query)) for table in comparison.tables for row in table.compared(query)]
+        ratios = [row.ratios.get(metric) for row, metric in judged]
+        kept = [self.keeps(ratio, len(ratios)) for ratio in ratios]
+        metric = " or ".join(dict.fromkeys(metric for _, metric in judged)) or query.metrics[0]
         limit = f"is {self.side} {self.limit:g} times its baseline"
         if worse := kept.count(False):
-            reason = f"{metric} of {worse} of {counted(len(rows), 'row')} {limit}"
+            reason = f"{metric} of {worse} of {counted(len(kept), 'row')} {limit}"
             return GateVerdict(GateDecision.FAILED, reason)
         lonely = [] if allow_missing else comparison.unmatched_baselines
         if unclear := _unclear(comparison, kept, len(lonely)):
@@ -111,6 +115,13 @@ class Gate:
                 better, other = ("more", "--fail-below 0.95") if self.above else ("less", "--fail-above 1.05")
                 cause = f"a gate {self.side} {self.limit:g} with {metric}: {better} of it is better"
                 raise UsageError(cause, f"limit it on the other side: {other}", code="invalid-option")
+
+
+def _judged(table: ComparisonTable, query: Query) -> str:
+    """Return the metric of a table that a gate judges; the rate of a whole sweep is none."""
+    first = query.metrics[0]
+    headlines = (name for name in table.metrics if direction_of(name) is Direction.HIGHER)
+    return next(headlines, first) if query.by_default else first
 
 
 def _unclear(comparison: Comparison, kept: Sequence[bool | None], lonely: int) -> str:

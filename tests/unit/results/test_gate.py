@@ -11,10 +11,12 @@ import pytest
 from unit.refusals import refused
 
 from sifmark.core.errors import UsageError
-from sifmark.results.comparison.compare import Comparison, compare_results
+from sifmark.results.comparison.compare import Comparison, compare_observations, compare_results
 from sifmark.results.comparison.gate import Gate, GateDecision
 from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.observation import ComparisonGroup, Observation, Session
 from sifmark.results.comparison.query import Query
+from sifmark.results.documents import MetricValue
 
 METRIC = ("throughput",)
 
@@ -97,6 +99,29 @@ def test_the_whole_interval_decides(comparison: Comparison, gate: Gate, decision
     verdict = gate.judge(comparison)
     assert verdict.decision is decision
     assert bool(verdict.reason) is (decision is not GateDecision.PASSED)
+
+
+def test_without_metrics_the_headline_of_each_kind_of_run_is_judged() -> None:
+    """The rate of a whole sweep of copies has fallen, since there are more small ones; the memory is as fast."""
+    group = ComparisonGroup("sha256:0", "microbenchmark", "steady", "synthetic")
+    fields = {"schema_version": "1.2", "status.state": "completed", "configuration.smoke": False}
+    fields["numerics.state"] = "passed"
+
+    def copies(side: str, day: int, sweep: float, memory: float) -> list[Observation]:
+        sample = [{"throughput": sweep * x, "memory_bandwidth": memory * x} for x in (0.999, 1.0, 1.001)]
+        return [
+            Observation(
+                *(side, f"{side}{number}.json", f"{side}{number}", "copies", group, fields),
+                {name: MetricValue(value, "GB/s", None) for name, value in measured.items()},
+                session=Session("n01", day=f"2026-11-{day:02}"),
+            )
+            for number, measured in enumerate(sample)
+        ]
+
+    observations = [*copies("against", 1, 40.0, 100.0), *copies("results", 2, 20.0, 100.0)]
+    assert Gate(0.9).judge(compare_observations(observations, Query(against=True))).passed
+    asked = compare_observations(observations, Query(METRIC, against=True))
+    assert Gate(0.9).judge(asked).decision is GateDecision.FAILED
 
 
 def test_a_gate_does_not_decide_about_what_is_missing(tmp_path: Path) -> None:
