@@ -8,6 +8,7 @@ import re
 import torch
 from torch import nn
 
+from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import BatchPartition, DeviceFacts, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
@@ -136,10 +137,20 @@ def open_session(
     if AMD:
         choose_layout(model, precision, group)
     how = (precision, compiled, partition, device_facts, read_conditions, group)
-    session = gpu.GpuSession(torch.cuda, model, rule, *how)
+    session = CudaSession(torch.cuda, model, rule, *how)
     for text in filter(None, (note, kernels)):
         session.note(text)
     return session
+
+
+class CudaSession(gpu.GpuSession):
+    """A session on GPUs of NVIDIA or AMD."""
+
+    def last_level_cache(self) -> LastLevelCache | None:
+        """Return the L2 cache of a GPU of NVIDIA; those of AMD have caches behind it that PyTorch does not name."""
+        properties = None if AMD else torch.cuda.get_device_properties(self.hardware)
+        size = getattr(properties, "L2_cache_size", 0)  # old ones lack it, as PyTorch 1.13
+        return LastLevelCache(float(size), "the driver: L2_cache_size") if size else None
 
 
 def note_on_lstm(model: nn.Module, precision: str, cudnn: int) -> str | None:

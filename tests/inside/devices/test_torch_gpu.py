@@ -99,19 +99,19 @@ def sessions(partition=None):
 
 
 @pytest.mark.parametrize(
-    ("vendor", "properties", "size"),
+    ("amd", "properties", "size"),
     [
-        ("NVIDIA", {"L2_cache_size": 40 << 20}, 40 << 20),
-        ("NVIDIA", {}, None),  # as in PyTorch 1.13
-        ("AMD", {"L2_cache_size": 4 << 20}, None),  # in front of another
+        (False, {"L2_cache_size": 40 << 20}, 40 << 20),
+        (False, {}, None),  # as in PyTorch 1.13
+        (True, {"L2_cache_size": 4 << 20}, None),  # in front of another
     ],
 )
-def test_the_last_level_cache_is_the_drivers_where_no_other_is_behind_it(vendor, properties, size):
-    session, host = sessions()
-    session.facts = session.facts._replace(vendor=vendor)
-    session.runtime = SimpleNamespace(get_device_properties=lambda _: SimpleNamespace(**properties))
-    cache = session.last_level_cache()
+def test_the_last_level_cache_is_the_drivers_where_no_other_is_behind_it(monkeypatch, amd, properties, size):
+    monkeypatch.setattr(cuda, "AMD", amd)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties))
+    cache = cuda.CudaSession.last_level_cache(SimpleNamespace(hardware=torch.device("cuda", 0)))
     assert (cache and cache.bytes) == size
+    _, host = sessions()
     of_host = host.last_level_cache()
     assert of_host is None or of_host.bytes >= 1 << 15
 

@@ -9,7 +9,6 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import torch
 
 from entrypoints.contract.choices import WITH_GRAPHS
-from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import (
     FIRST_SCALE,
     Answer,
@@ -159,12 +158,6 @@ class GpuSession(TorchSession):
     def conditions(self) -> DeviceConditions:
         """Return the conditions that the vendor's management library reports."""
         return DeviceConditions(dict(self.read_conditions()), None)
-
-    def last_level_cache(self) -> LastLevelCache | None:
-        """Return the L2 cache of a GPU of NVIDIA; those of others have caches behind it that PyTorch does not name."""
-        properties = self.runtime.get_device_properties(self.hardware) if self.facts.vendor == "NVIDIA" else None
-        size = getattr(properties, "L2_cache_size", 0)  # old ones lack it, as PyTorch 1.13
-        return LastLevelCache(float(size), "the driver: L2_cache_size") if size else None
 
     def close(self) -> None:
         """Copy no more, and release the model and the memory that PyTorch caches."""
