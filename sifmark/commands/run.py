@@ -162,7 +162,7 @@ def _look_at(asked: Sequence[AskedRun], request: RunRequest) -> list[ReadyRun]:
 def _hardware(ready: Sequence[ReadyRun]) -> list[Hardware]:
     """Return the kinds of accelerator that images are for."""
     accesses = filter(None, (access_of_image(each.image.engine, each.image.address) for each in ready))
-    return list(filter(None, dict.fromkeys(map(hardware_of, accesses))))
+    return list({each.name: each for access in accesses if (each := hardware_of(access))}.values())
 
 
 def _become_or_exit(ready: ReadyRun, request: RunRequest) -> NoReturn:

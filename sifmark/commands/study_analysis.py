@@ -27,7 +27,7 @@ _DAYS = re.compile(r"(\d{1,5})d")
 
 @cli.command("study.history", example="study.history results/ --since 14d --fail-on-change")
 @cli.results_argument()
-@cli.option("--metric", "The metric. [default: throughput]", "METRIC")
+@cli.option("--metric", "The metric. [default: the rate by which its kind of run is ranked]", "METRIC")
 @cli.option("--by", "More fields that separate series, with commas.", "FIELDS")
 @cli.option("--since", "Count changes from this day on: a date, or 14d for the last 14 days.", "DAY")
 @cli.option(
@@ -37,7 +37,7 @@ _DAYS = re.compile(r"(\d{1,5})d")
 @cli.format_option
 def history(
     paths: Sequence[str],
-    metric: str = "throughput",
+    metric: str = "",
     by: str = "",
     since: str = "",
     least_change: float = 0.02,
@@ -50,8 +50,8 @@ def history(
 
     first_day = _first_day(since) if since else None
     loaded, results = read_histories(paths, metric, comma_separated(by), least_change)
-    table = Table(*(report.period_records if form == CSV else report.period_rows)(results, metric))
-    document = report.history_document(loaded, results, metric, least_change)
+    table = Table(*(report.period_records if form == CSV else report.period_rows)(results))
+    document = report.history_document(loaded, results, least_change)
     answer(form, document, table, lambda: _show_history(table, results), "History")
     reasons = {
         "not valid": loaded.invalid,

@@ -182,6 +182,11 @@ def headlines(*kinds: str) -> list[str]:
     return sorted((name for name, own in ranks.items() if own), key=lambda name: min(ranks[name]))
 
 
+def rates(*kinds: str) -> list[str]:
+    """Return the headlines of which more is better. Runs are ranked by the first that has a value."""
+    return [name for name in headlines(*kinds) if direction_of(name) is Direction.HIGHER]
+
+
 def kind_of(document: Document) -> str:
     """Return the kind of run that a result is of, in the terms of metrics."""
     task: str = document["workload"]["task"]

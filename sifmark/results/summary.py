@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sifmark.results.catalogue import Direction, direction_of, headlines, kind_of, metric_label, path_of
+from sifmark.results.catalogue import headlines, kind_of, metric_label, path_of, rates
 from sifmark.results.documents import measured_metrics, metrics_of, value_at
 from sifmark.results.numbers import format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
@@ -112,8 +112,7 @@ def title(document: Document) -> str:
 def main_figure(document: Document) -> str:
     """Return the first headline of which more is better, with its unit, or a dash: of throughput with its interval."""
     measured = metrics_of(document)
-    rates = [name for name in headlines(kind_of(document)) if direction_of(name) is Direction.HIGHER]
-    name = next((name for name in rates if _value(measured, name) is not None), "")
+    name = next((name for name in rates(kind_of(document)) if _value(measured, name) is not None), "")
     return _figure(document, measured, name) if name else NO_RESULT
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sifmark.report.charts.words import quantity_text
 from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
 from sifmark.report.site.read import METRICS, SiteResult
-from sifmark.results.catalogue import Direction, direction_of, headlines
+from sifmark.results.catalogue import rates
 from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
 from sifmark.results.comparison.observation import NODES, PLATFORM
@@ -196,8 +196,7 @@ def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], text
 
 def _rate(result: SiteResult, texts: _Texts) -> str:
     """Return the first headline of which more is better."""
-    names = (name for name in headlines(result.observation.kind) if direction_of(name) is Direction.HIGHER)
-    shown = (texts.get(name, {}).get(result.id) for name in (*names, THROUGHPUT))
+    shown = (texts.get(name, {}).get(result.id) for name in (*rates(result.observation.kind), THROUGHPUT))
     return next(filter(None, shown), "-")
 
 

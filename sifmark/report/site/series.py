@@ -11,7 +11,6 @@ from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
 from sifmark.results.comparison.compatibility import format_value
-from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.comparison.tables import ratio_text
 from sifmark.results.marks import Mark
 from sifmark.results.numbers import scale_of
@@ -88,9 +87,9 @@ class SiteHistory:
 
 
 def site_history(members: Iterable[SiteResult], by: str) -> SiteHistory:
-    """Return the series of throughput of some results, with their change points. `by` is the field of systems."""
+    """Return the series of the main rate of some results, with their change points. `by` is the field of systems."""
     by_id = {each.id: each for each in members}
-    loaded: LoadedHistory = history_of((each.for_history() for each in by_id.values()), THROUGHPUT)
+    loaded: LoadedHistory = history_of(each.for_history() for each in by_id.values())
     results = histories(loaded.series)
     newest = [by_id[each.series.runs[-1].observation.id] for each in results]
     systems = [system_of(each, by) for each in newest]

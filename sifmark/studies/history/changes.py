@@ -108,7 +108,7 @@ class History:
 
 
 def read_histories(
-    paths: Sequence[str], metric: str = "throughput", by: Iterable[str] = (), least: float = LEAST_CHANGE
+    paths: Sequence[str], metric: str = "", by: Iterable[str] = (), least: float = LEAST_CHANGE
 ) -> tuple[LoadedHistory, list[History]]:
     """Return the series of results at paths, and the history of each. `by` are more fields that separate series.
 
@@ -118,7 +118,7 @@ def read_histories(
         cause = f"the least change is {least:g}, and not between 0 and 1"
         raise UsageError(cause, "for example --least-change 0.02 for 2 %", code="invalid-option")
     loaded = load_history(paths, metric, tuple(map(path_of, by)))
-    if not loaded.series and loaded.metrics and metric not in loaded.metrics:
+    if metric and not loaded.series and loaded.metrics and metric not in loaded.metrics:
         raise unknown_name("metric", metric, loaded.metrics)
     return loaded, histories(loaded.series, least)
 

@@ -22,14 +22,14 @@ _NAMED = ("site", "accelerator.name")  # what the column `system` has
 Rows = tuple[list[str], list[list[Any]]]  # columns, and rows of cells
 
 
-def period_records(results: Sequence[History], metric: str) -> Rows:
+def period_records(results: Sequence[History]) -> Rows:
     """Return a row for each period as numbers, for CSV."""
-    rows = [record for each in results for record in _periods_of(each, metric)]
+    rows = [record for each in results for record in _periods_of(each)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     return names, [[row.get(name) for name in names] for row in rows]
 
 
-def _periods_of(history: History, metric: str) -> Iterator[dict[str, Any]]:
+def _periods_of(history: History) -> Iterator[dict[str, Any]]:
     series = history.series
     for change, period in zip((None, *history.changes), history.periods, strict=True):
         ratio = change.ratio if change else Ratio(None)
@@ -42,7 +42,7 @@ def _periods_of(history: History, metric: str) -> Iterator[dict[str, Any]]:
             "to": period.last.isoformat(),
             "sessions": len(_sessions(period.runs, series.sessions)),
             "runs": len(period.runs),
-            "metric": metric,
+            "metric": series.metric,
             "unit": series.unit,
             "value": period.mean.value,
             "low": period.mean.low,
@@ -57,8 +57,9 @@ def _periods_of(history: History, metric: str) -> Iterator[dict[str, Any]]:
         }
 
 
-def period_rows(results: Sequence[History], metric: str) -> Rows:
+def period_rows(results: Sequence[History]) -> Rows:
     """Return a row for each period of each series."""
+    metrics = {each.series.metric for each in results}
     rows = [RepeatGroup("results", each.series.fields, []) for each in results]
     varying = [name for name in varying_fields(rows) if name not in _NAMED]
     columns = [
@@ -70,7 +71,7 @@ def period_rows(results: Sequence[History], metric: str) -> Rows:
         "to",
         "sessions",
         "runs",
-        metric,
+        *(metrics if len(metrics) == 1 else ("value",)),
         "unit",
     ]
     columns += ["change", "p", "changed with it"]
@@ -145,12 +146,9 @@ def notes(results: Sequence[History]) -> Iterator[str]:
         yield f"{few} series have too few sessions to estimate their correlation: independent sessions are presumed"
 
 
-def history_document(
-    loaded: LoadedHistory, results: Sequence[History], metric: str, least_change: float
-) -> dict[str, Any]:
+def history_document(loaded: LoadedHistory, results: Sequence[History], least_change: float) -> dict[str, Any]:
     """Return histories as programs read them."""
     return {
-        "metric": metric,
         "level": RATE,
         "least_change": least_change,
         "series": [_series(each) for each in results],
@@ -171,6 +169,7 @@ def _series(history: History) -> dict[str, Any]:
         **group_columns(series.group),
         "system": series.system,
         "fields": field_columns(series.fields),
+        "metric": series.metric,
         "unit": series.unit,
         "basis": history.basis,
         "correlation": history.correlation,

@@ -10,10 +10,12 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from sifmark.results.catalogue import KINDS, rates
 from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.compatibility import exclusion_fields
 from sifmark.results.comparison.observation import ENVIRONMENT, ComparisonGroup, Observation
 from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.studies.history.environment import (
     HOST,
     PATHS,
@@ -135,14 +137,17 @@ class LoadedHistory:
     metrics: set[str] = field(default_factory=set)  # that any result has
 
 
-def load_history(paths: Sequence[str], metric: str, more_fields: Iterable[str] = ()) -> LoadedHistory:
+def load_history(paths: Sequence[str], metric: str = "", more_fields: Iterable[str] = ()) -> LoadedHistory:
     """Return the series of the results of files, folders or globs. `more_fields` separate series too.
+
+    Without a metric, each kind of run has that by which it is ranked.
 
     Broken files, copies, failed runs and dates that cannot be true are left out, and named. Raises UsageError if a path
     has no result.
     """
     separating = tuple(more_fields)
-    query = Query((metric,), more_fields=tuple(dict.fromkeys((*ABOUT_RUNS, *separating))))
+    metrics = (metric,) if metric else (*rates(*KINDS), THROUGHPUT)
+    query = Query(metrics, more_fields=tuple(dict.fromkeys((*ABOUT_RUNS, *separating))))
     collection = load_observations(paths, query)
     history = history_of(collection.observations, metric, separating)
     history.invalid, history.duplicates = collection.invalid, collection.duplicates
@@ -150,13 +155,14 @@ def load_history(paths: Sequence[str], metric: str, more_fields: Iterable[str] =
     return history
 
 
-def history_of(observations: Iterable[Observation], metric: str, more_fields: Iterable[str] = ()) -> LoadedHistory:
+def history_of(observations: Iterable[Observation], metric: str = "", more_fields: Iterable[str] = ()) -> LoadedHistory:
     """Return the series of observations that have the fields of ABOUT_RUNS, and which of them are in none."""
     separating = tuple(more_fields)
     history = LoadedHistory([], [], 0)
     members: dict[Any, list[HistoryRun]] = defaultdict(list)
     for observation in observations:
-        number = observation.numbers.get(metric)
+        name = metric or _rate_of(observation)
+        number = observation.numbers.get(name)
         started = datetime.fromisoformat(observation.fields[STARTED])
         if exclusion_fields(observation):
             history.excluded.append(observation.file)
@@ -165,13 +171,21 @@ def history_of(observations: Iterable[Observation], metric: str, more_fields: It
         elif started < EARLIEST:  # one in the future is not valid
             history.undated.append(observation.file)
         else:
-            members[series_key(observation, number.unit, separating)].append(_run(observation, started, number.value))
+            key = series_key(observation, number.unit, separating)
+            members[name, key].append(_run(observation, started, number.value))
     history.series = [
-        Series(group, runs[0].observation.title, dict(sorted(fields)), metric, unit, _sessions(runs))
-        for (group, unit, fields), runs in members.items()
+        Series(group, runs[0].observation.title, dict(sorted(fields)), name, unit, _sessions(runs))
+        for (name, (group, unit, fields)), runs in members.items()
     ]
     history.series.sort(key=lambda each: (each.group, each.system, list(map(str, each.fields.items()))))
     return history
+
+
+def _rate_of(observation: Observation) -> str:
+    """Return the metric by which a run of its kind is ranked, of those that it has."""
+    numbers = observation.numbers
+    measured = (name for name in rates(observation.kind) if name in numbers and numbers[name].value is not None)
+    return next(measured, THROUGHPUT)
 
 
 def series_key(

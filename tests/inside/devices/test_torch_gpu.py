@@ -109,7 +109,8 @@ def sessions(partition=None):
 def test_the_last_level_cache_is_the_drivers_where_no_other_is_behind_it(monkeypatch, amd, properties, size):
     monkeypatch.setattr(cuda, "AMD", amd)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(**properties))
-    cache = cuda.CudaSession.last_level_cache(SimpleNamespace(hardware=torch.device("cuda", 0)))
+    session: Any = SimpleNamespace(hardware=torch.device("cuda", 0))
+    cache = cuda.CudaSession.last_level_cache(session)
     assert (cache and cache.bytes) == size
     _, host = sessions()
     of_host = host.last_level_cache()

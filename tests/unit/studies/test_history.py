@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -196,6 +197,17 @@ def test_clocks_of_hosts_that_differ_shift_a_change_by_no_more_than_they_differ(
     (change,) = history.changes
     assert names(history) == {"device_conditions.driver": ("550.54", "560.28")}
     assert abs(change.before - FIRST - timedelta(days=20)) <= timedelta(hours=40)
+
+
+@pytest.mark.parametrize(("metric", "followed"), [
+    ("", {"throughput": 1, "memory_bandwidth": 1, "peak_flops": 1}), ("throughput", {"throughput": 3}),
+])  # fmt: skip
+def test_each_kind_of_run_is_followed_by_its_rate(tmp_path: Path, metric: str, followed: dict[str, int]) -> None:
+    write_nights(tmp_path, nights(19, 3))
+    h200 = Path(__file__).parents[2] / "fixtures" / "h200"
+    files = [str(tmp_path), *(str(h200 / name) for name in ("memory_copy.json", "matmul_bf16.json"))]
+    series = load_history(files, metric).series
+    assert Counter(each.metric for each in series) == followed
 
 
 def test_dates_that_cannot_be_true_are_left_out(tmp_path: Path) -> None:
