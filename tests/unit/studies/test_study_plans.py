@@ -6,6 +6,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import documents
 import pytest
 from unit.fake_studies import put
 from unit.refusals import refused
@@ -14,6 +15,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock, is_held
 from sifmark.core.settings import Settings
 from sifmark.results.load import STUDY_MARKER
+from sifmark.results.warnings import duration
 from sifmark.studies.folder import claim_folder, run_lock
 from sifmark.studies.image_options import batch_of_cell
 from sifmark.studies.index import NAME, ResultIndex
@@ -120,12 +122,14 @@ def test_results_decide_about_states_and_times(request_: Request, settings: Sett
     plan = plan_study(request_, settings)
     done, refused, invalid = plan.runs[:3]
     assert (done.state, done.reason) == (RunState.DONE, "")
-    assert done.seconds == pytest.approx(13.055)
-    assert done.memory_gib == pytest.approx(860.92 / 1024, rel=1e-3)
+    example = json.loads(documents.TRAINING.read_text())
+    took = duration(example)
+    assert done.seconds == pytest.approx(took)
+    assert done.memory_gib == pytest.approx(example["metrics"]["peak_process_memory"]["value"] / 1024, rel=1e-3)
     assert (refused.state, refused.reason) == (RunState.DONE, "out_of_memory")
     assert invalid.state is RunState.TO_DO and invalid.reason.startswith("its result is invalid: status")
     again = next(each for each in plan.runs if each.run.repeat == 2 and each.run.cell == first.run.cell)
-    assert again.seconds is not None and 13.055 + 30 < again.seconds < 13.055 + 45, "as its other repeat, and a start"
+    assert again.seconds is not None and took + 30 < again.seconds < took + 45, "as its other repeat, and a start"
 
 
 def test_a_result_of_another_run_does_not_count(request_: Request, settings: Settings) -> None:
