@@ -106,6 +106,17 @@ def test_without_the_signature_that_is_asked_for_nothing_is_started(
     assert error.value.code == code and not started
 
 
+@pytest.mark.parametrize("recipe", ["cuda", "rocm", "ipu"])
+def test_an_image_for_an_accelerator_is_started_on_a_host_without_one(
+    engine: FakeEngine, started: dict[str, Any], recipe: str
+) -> None:
+    """Its devices are looked at before it starts, by the programs of their vendors, where there are any."""
+    engine.add(f"resnet50-{recipe}", labels={DEVICES: "/dev/none"})
+    with pytest.raises(StartedError):
+        start_image(f"fake:resnet50-{recipe}", engine, (), engine.settings, False, False)
+    assert started["argv"]
+
+
 @pytest.mark.parametrize("name", ["SLURM_JOB_ID", "PBS_JOBID"])
 def test_a_container_learns_the_job_that_it_runs_in(
     engine: FakeEngine, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch, name: str
