@@ -22,7 +22,6 @@ from sifmark.results.marks import Mark, marks_of_number, marks_of_result
 
 SITE, ACCELERATOR = "site", "accelerator.name"
 OURS = "results"  # the side of a report's own results; that of a reference is the other
-MICROBENCHMARK = "microbenchmark"  # a task whose batch size says nothing
 UNKNOWN = "unknown"  # the name of a system that results do not name
 
 Document = dict[str, Any]

@@ -24,7 +24,8 @@ from sifmark.core.schemas import read_schema
 
 SCHEMA = "result-1.2"
 SETTING_PREFIX = "configuration."
-KINDS = ("training", "inference", "requests", "generation", "sampling", "microbenchmark")  # of runs
+MICROBENCHMARK = "microbenchmark"  # a task whose batch size says nothing
+KINDS = ("training", "inference", "requests", "generation", "sampling", MICROBENCHMARK)  # of runs
 _MISSING: Any = object()
 
 Document = Mapping[str, Any]

@@ -12,7 +12,8 @@ from sifmark.report.charts.glyphs import Curve, Datum, curves, layered, panel_ch
 from sifmark.report.charts.series import labels_of, styles_of, variant, variant_fields
 from sifmark.report.charts.theme import MUTED
 from sifmark.report.charts.words import caption, caption_reservations, mean_text, remarks, repeats_text
-from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
+from sifmark.report.results import Point, ReportResults, Section
+from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, mean
 from sifmark.results.copies import caches_of
 from sifmark.results.numbers import format_scaled

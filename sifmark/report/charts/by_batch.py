@@ -29,8 +29,8 @@ from sifmark.report.charts.words import (
     scale_of_points,
     short,
 )
-from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.catalogue import metric_label
+from sifmark.report.results import Point, ReportResults, Section
+from sifmark.results.catalogue import MICROBENCHMARK, metric_label
 from sifmark.results.comparison.scaling import BATCH
 from sifmark.results.numbers import Scale, format_quantity
 

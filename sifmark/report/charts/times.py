@@ -2,7 +2,8 @@
 
 from sifmark.report.charts.bars import BarPart, Bars, bar_chart
 from sifmark.report.charts.chart import Chart
-from sifmark.report.results import MICROBENCHMARK, Document, Section
+from sifmark.report.results import Document, Section
+from sifmark.results.catalogue import MICROBENCHMARK
 
 _EPOCHS = Bars(
     kind="epochs",

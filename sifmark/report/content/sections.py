@@ -8,7 +8,8 @@ from sifmark.report.charts.draw import section_charts
 from sifmark.report.charts.words import failure_text
 from sifmark.report.content.overview import STEP_TIME
 from sifmark.report.content.tables import MetricTable, configuration_of, metric_table
-from sifmark.report.results import MICROBENCHMARK, Failure, ReportResult, ReportResults, Section
+from sifmark.report.results import Failure, ReportResult, ReportResults, Section
+from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.comparison.compatibility import Incompatibility
 from sifmark.results.comparison.scaling import DEVICES
 

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import Any
 
 from sifmark.report.charts.words import scale_of_points
-from sifmark.report.results import MICROBENCHMARK, Point, ReportResults, Section
-from sifmark.results.catalogue import Direction, column_of, direction_of, metric_label
+from sifmark.report.results import Point, ReportResults, Section
+from sifmark.results.catalogue import MICROBENCHMARK, Direction, column_of, direction_of, metric_label
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation

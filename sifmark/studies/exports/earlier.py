@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from statistics import median
 from typing import Any, NamedTuple
 
-from sifmark.results.catalogue import Direction, direction_of
+from sifmark.results.catalogue import MICROBENCHMARK, Direction, direction_of, kind_of, rates
 from sifmark.results.load import load_file
 from sifmark.studies.study import PlannedRun, RunState, Scalar
 
@@ -41,8 +41,10 @@ def _metrics(planned: PlannedRun) -> Iterator[tuple[str, Mapping[str, Any]]]:
         return
     for loaded in load_file(str(planned.result)):
         if not loaded.problems and loaded.document["numerics"]["state"] != "failed":
-            metrics = loaded.document["metrics"]
-            yield from ((name, metrics[name]) for name in COMPARED if metrics.get(name, {}).get("value") is not None)
+            metrics, kind = loaded.document["metrics"], kind_of(loaded.document)
+            # The rate of a whole sweep of sizes says nothing of a device.
+            names = rates(MICROBENCHMARK) if kind == MICROBENCHMARK else COMPARED
+            yield from ((name, metrics[name]) for name in names if metrics.get(name, {}).get("value") is not None)
 
 
 def _cell(planned: PlannedRun) -> _Cell:

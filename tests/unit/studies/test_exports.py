@@ -276,6 +276,17 @@ def test_references_are_medians_over_the_repeats_of_a_cell(tmp_path: Path, monke
     assert "'throughput': [12.0, 'images/s', True]" in module.text
 
 
+def test_the_rate_of_a_whole_sweep_is_no_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sifmark.results.load.document_problems", lambda *_: [])
+    study = finished(tmp_path, 10.0)
+    copies = json.loads(study.runs[0].result.read_text())
+    copies["workload"]["task"] = "microbenchmark"
+    copies["metrics"]["memory_bandwidth"] = {"value": 15.4, "unit": "GB/s"}
+    study.runs[0].result.write_text(json.dumps(copies))
+    (values,) = {tuple(each.items()) for each in references(study.runs).values()}
+    assert values == (("memory_bandwidth", (15.4, "GB/s", True)),)
+
+
 def test_references_have_the_units_of_their_own_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sifmark.results.load.document_problems", lambda *_: [])
     study = finished(tmp_path, 10.0, 20.0)
