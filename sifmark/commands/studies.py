@@ -357,14 +357,14 @@ def _show_baselines(rows: Sequence[dict[str, Any]], folder: Path) -> None:
 def _report_baseline(new: NewBaseline) -> None:
     from sifmark.results.comparison.compatibility import NUMERICS
     from sifmark.results.comparison.tables import exclusion_text
-    from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN
+    from sifmark.results.marks import DISTURBED, FEWEST_REPEATS
 
     list_left_out(map(exclusion_text, new.excluded), new.duplicates)
     runs = [repeat.observation for repeat in new.baseline.repeats]
     if few := new.baseline.rows_with_fewer(FEWEST_REPEATS):
         rows = counted(few, "configuration has", "configurations have")
         warn(f"{rows} fewer than {FEWEST_REPEATS} runs; a gate cannot decide about {'it' if few == 1 else 'them'}")
-    spoilt = {mark.code for mark in (BUSY, STALLED_RUN, THROTTLED_RUN)}
+    spoilt = {mark.code for mark in DISTURBED}
     if bad := sum(not run.marks.isdisjoint(spoilt) for run in runs):
         cause = "disturbed by other work on the host, a stall or heat; a baseline should have no such run"
         warn(f"{counted(bad, 'run was', 'runs were')} {cause}")

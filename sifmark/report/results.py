@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sifmark.results.catalogue import Direction, direction_of, headlines
+from sifmark.results.catalogue import headlines, rates
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
@@ -181,7 +181,8 @@ class Section:
     @cached_property
     def rate(self) -> str:
         """The metric by which its systems are ranked: of its headlines the first of which more is better."""
-        return next((name for name in self.headlines if direction_of(name) is Direction.HIGHER), THROUGHPUT)
+        named = rates(*(each.observation.kind for each in self.members))
+        return next((name for name in named if name in self.headlines), THROUGHPUT)
 
     @property
     def failures(self) -> list[Failure]:

@@ -141,6 +141,8 @@ _APPLIES: dict[Mark, Callable[[Document], bool]] = {
     UNSIGNED: lambda document: _of_image(document).get("file", {}).get("signer") is None,
 }
 MARKS = (*list(_APPLIES)[:7], FEW_REPEATS, *list(_APPLIES)[7:])
+# What kept a machine from what it can do while it was measured.
+DISTURBED = (BUSY, STALLED_RUN, THROTTLED_RUN)
 # With these a number is not that of the machine: neither faster nor slower follows from it, unless they are allowed.
 WITHHOLDING = {mark.code: mark for mark in (BUSY, STALLED_RUN, UNSTEADY)}
 

@@ -7,7 +7,7 @@ from typing import Any
 from sifmark.results.comparison.compatibility import Excluded
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.comparison.tables import exclusion_text, ratio_text
-from sifmark.results.marks import BUSY, STALLED_RUN, THROTTLED_RUN
+from sifmark.results.marks import DISTURBED
 from sifmark.results.numbers import format_interval, format_number
 from sifmark.studies.published.comparison import PublishedComparison, PublishedRow, Reason, UnmatchedFigure
 from sifmark.studies.published.figures import OUT_OF_MEMORY, Bound, Figure, PublishedTable
@@ -142,7 +142,7 @@ def _warnings(comparison: PublishedComparison) -> Iterator[str]:
     rows = [group.row for row in comparison.rows for group in (row.group, row.divided_by) if group is not None]
     if any(row.fields.get("provenance.stand_in") for row in rows):
         yield "warning: these images have test bases, not those of the vendors. Do not publish these numbers"
-    if any(row.marked(mark) for row in rows for mark in (BUSY, STALLED_RUN, THROTTLED_RUN)):
+    if any(row.marked(mark) for row in rows for mark in DISTURBED):
         yield "warning: other work on the host, a stall or heat disturbed some results. Do not publish these numbers"
     if any(row.fields.get("numerics.state") != "passed" for row in rows):
         yield "correctness of some results was not checked"
