@@ -411,7 +411,12 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ),
     ("training", "power.trace.watts", lambda watts: [None] * len(watts), "trace-adds-up-to-the-energy"),
     ("training", "power.trace.watts", lambda watts: watts[:1], "trace-adds-up-to-the-energy"),
-    ("training", "power.trace.begin_seconds", lambda begin: begin - 1e-2, "trace-adds-up-to-the-energy"),
+    (
+        "training",
+        "power.trace",  # half an interval: one that is whole shifts a steady power to the same energy
+        lambda trace: {**trace, "begin_seconds": trace["begin_seconds"] - trace["interval_seconds"] / 2},
+        "trace-adds-up-to-the-energy",
+    ),
     ("training", "power.trace.window_seconds", tenfold, "trace-adds-up-to-the-energy"),
     ("training", "metrics.energy", {"value": None, "unit": "J", "reason": "no"}, "trace-adds-up-to-the-energy"),
     ("training", "power.trace.interval_seconds", 1e-3, "trace-is-of-the-run"),
