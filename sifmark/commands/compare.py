@@ -52,11 +52,7 @@ _PUBLISHED_REMEDY = (
     "FIELD",
     multiple=True,
 )
-@cli.option(
-    "--between",
-    "Standard deviation between sessions (boots, days, jobs) where results do not show it, such as 2%. [default: 1%]",
-    "FRACTION",
-)
+@cli.between_option
 @cli.option("--fail-below", "Exit with 7 if the first metric is below this ratio to its baseline.", "RATIO", kind=float)
 @cli.option("--fail-above", "Exit with 7 if it is above; for metrics where less is better.", "RATIO", kind=float)
 @cli.flag("--allow-missing", "Let a gate pass although baselines have no counterpart.")

@@ -231,6 +231,11 @@ private_key_option = option("--key", "Private key in PEM form, without a passphr
 pgp_option = option("--pgp", "Number of a key in Apptainer's keyring: apptainer key list --secret.", "NUMBER")
 signature_flag = flag("--require-signature", "Leave out results that no trusted key has signed.")
 by_option = option("--by", "What names the systems. [default: site, else accelerator.name]", "FIELD")
+between_option = option(
+    "--between",
+    "Standard deviation between sessions (boots, days, jobs) where results do not show it, such as 2%. [default: 1%]",
+    "FRACTION",
+)
 results_folder_option = option("--results", "Folder of results; a study has a folder in it.", "FOLDER")
 image_argument = argument("name", "A recipe or one of its images.", "NAME", completes="image")
 

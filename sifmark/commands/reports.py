@@ -42,7 +42,7 @@ anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too
     "FIELD",
     multiple=True,
 )
-@cli.option("--between", "Standard deviation between sessions where results do not show it. [default: 1%]", "FRACTION")
+@cli.between_option
 @cli.option("--title", "Title of the report. [default: the study's]", "TEXT")
 @anonymous_flag
 @anonymous_sites_flag
