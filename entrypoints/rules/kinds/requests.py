@@ -115,8 +115,8 @@ def parts_fit_their_requests(facts: Facts) -> Iterator[str]:
     "the latencies together are at most `concurrency` x the window + as many of the longest, and at least "
     "85 % of `concurrency` x (the window - twice the longest)",
     "Each client waits for its answer before it sends again, and sends again when it has one.",
-    "a client may take 15 % of its time and 0.05 s to send again, where threads compete for the interpreter and programs "
-    "for processors",
+    "a client may take 15 % of its time and 0.05 s to send again, where threads compete for the interpreter, and "
+    "programs for processors",
 )
 def clients_wait_for_their_answers(facts: Facts) -> Iterator[str]:
     """Compare the time that clients waited with the time that there was."""
