@@ -129,7 +129,9 @@ class Child:
             oom_killed=self.oom_killed(),
             peak_mib=self.peak_memory_mib,
             limit_mib=self.limit_mib,
-            abandoned=self.abandoned and (self.killed or self.process.returncode == 128 + signal.SIGTERM),
+            # Of the signal itself dies a child that was still starting.
+            abandoned=self.abandoned
+            and (self.killed or self.process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)),
         )
 
     def _lost(self) -> bool:
