@@ -319,7 +319,8 @@ def test_a_task_that_says_other_things_than_tasks_do_is_lost(double):
         line.send(*said)
     document = checked(first.communicate()[0])
     assert (document["status"]["state"], document["status"]["exit_code"]) == ("crashed", 4)
-    assert document["status"]["message"].startswith("rank 1 of 2: the workload's process on h cannot be reached")
+    lost = f"rank 1 of 2: the workload's process on {socket.gethostname()} cannot be reached any more"
+    assert document["status"]["message"] == lost
 
 
 class Untroubled(Orders):

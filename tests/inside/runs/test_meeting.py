@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -55,7 +56,8 @@ def door():
 def came(door, *said):
     """Who was let in while strangers said something, each bytes, or a function of the answer to what it said before."""
     with socket.create_connection(door.listener.getsockname()) as stranger, contextlib.suppress(OSError):
-        answer, let_in, answers = b"", [], stranger.makefile("rb")
+        answer, answers = b"", stranger.makefile("rb")
+        let_in: list[Any] = []
         for each in said:
             stranger.sendall(each(json.loads(answer)) if callable(each) else each)
             for _ in range(3):
@@ -122,7 +124,6 @@ def test_a_hello_with_one_byte_changed_is_that_of_a_stranger(door, data):
         lambda answer: line_of("hello", *WORDS, None),
         lambda answer: line_of("hello", *WORDS),
         lambda answer: line_of("task", NONCE),
-        lambda answer: hello(answer, words=["x" * meeting.LONGEST_HELLO]),
     ],
 )
 def test_a_forged_proof_is_that_of_a_stranger(door, forged):
@@ -139,10 +140,21 @@ def test_who_says_nothing_is_sent_away(door, monkeypatch):
         assert silent.recv(1) == b""
 
 
+def test_a_long_first_line_is_that_of_a_stranger(door):
+    """Also if all of it would have been true."""
+    words = ["x" * meeting.LONGEST_HELLO]
+    assert came(door, line_of("task", NONCE), lambda answer: hello(answer, words=words)) == []
+
+
 def test_a_genuine_hello_is_of_no_use_a_second_time(door):
     """What was heard on the wire of one connection opens no other one."""
-    heard = []
-    assert came(door, line_of("task", NONCE), lambda answer: heard.append(hello(answer)) or heard[0]) == [WORDS]
+    heard: list[bytes] = []
+
+    def genuine(answer):
+        heard.append(hello(answer))
+        return heard[-1]
+
+    assert came(door, line_of("task", NONCE), genuine) == [WORDS]
     assert came(door, line_of("task", NONCE), lambda _: heard[0]) == []
 
 
@@ -151,7 +163,9 @@ def test_a_task_does_not_talk_to_a_stranger(monkeypatch):
     monkeypatch.setenv(meeting.VARIABLE, "a secret of this launch")
     monkeypatch.setattr(meeting, "RENDEZVOUS_TIMEOUT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = subprocess.Popen([sys.executable, "-c", STRANGE_SERVER], stdin=listener, stdout=subprocess.PIPE)
+        server = subprocess.Popen(
+            [sys.executable, "-c", STRANGE_SERVER], stdin=listener.fileno(), stdout=subprocess.PIPE
+        )
         launch = HERE._replace(port=listener.getsockname()[1])
         with pytest.raises(UsageError, match="does not know the secret of this launch"):
             meeting.joined(launch, WORDS, Unasked())
@@ -294,6 +308,16 @@ def test_whatever_a_task_of_the_launch_says_ends_at_most_that_task(said):
         while task.open:
             assert all(rank in (1, 2) for rank, _ in task.receive())
         assert task.failed and all(isinstance(ending, Ending) for ending in task.endings.values())
+
+
+@pytest.mark.parametrize(
+    "said", [5, {}, [0], [0, None, None, "no"], ["0", None, None, False], [0, "completed", None, False], [0] * 9]
+)
+def test_what_is_no_ending_of_a_rank_ends_its_task(said):
+    with follower() as (task, theirs):
+        theirs.sendall(line_of("ended", 1, said, False))
+        assert not list(task.receive()) and task.failed
+        assert [ending.lost for ending in task.endings.values()] == ["h", "h"]
 
 
 @pytest.mark.parametrize(("seen", "passed_on"), [("10.0.0.7", "10.0.0.7"), ("127.0.0.1", "10.0.0.1")])
