@@ -202,7 +202,7 @@ INSIDE = (
         side="/runs",
     ),
     _fault(
-        *("a secret that others can read is believed", "found_secret", "0o077", "0", "py38"),
+        *("a secret that others can read is believed", "_secret_in_file", "0o077", "0", "py38"),
         *(MEETING, "-k", "not_believed"),
         side="/runs",
     ),
