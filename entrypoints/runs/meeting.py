@@ -294,6 +294,13 @@ def found_secret(launch: Launch) -> bytes:
     """Return the secret that the first task has left for the others of this user. Raises OSError if it has not."""
     if launch.port is None:
         return b""
+    try:
+        return _secret_in_file(launch)
+    except OSError as error:
+        raise OSError(error.errno, f"its secret, in {FOLDER}: {error.strerror}") from None
+
+
+def _secret_in_file(launch: Launch) -> bytes:
     with _own_folder() as folder:
         descriptor = os.open(_name(launch), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as stream:

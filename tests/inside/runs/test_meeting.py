@@ -232,8 +232,13 @@ class TestFileOfTheSecret:
                 drawn.add(secret)
         assert len(drawn) == 20
 
+    def test_who_does_not_find_it_says_so(self, monkeypatch):
+        monkeypatch.setattr(meeting, "RENDEZVOUS_TIMEOUT", 0.5)
+        with pytest.raises(UsageError, match="its secret, in ~/.sifmark: No such file"):
+            meeting.joined(self.launch, WORDS, Unasked())
+
     def test_another_launch_has_another_one(self):
-        with meeting.shared_secret(self.launch), pytest.raises(FileNotFoundError):
+        with meeting.shared_secret(self.launch), pytest.raises(OSError, match="No such file"):
             meeting.found_secret(self.launch._replace(step=("another",)))
 
     def test_what_a_killed_launch_has_left_is_replaced(self, home):
@@ -261,7 +266,7 @@ class TestFileOfTheSecret:
                     os.mkfifo(file, 0o600)
                 else:
                     file.mkdir(0o700)
-            with pytest.raises(OSError, match=""):
+            with pytest.raises(OSError, match="its secret"):
                 meeting.found_secret(self.launch)
             folder.chmod(0o700)
 
@@ -269,7 +274,7 @@ class TestFileOfTheSecret:
     def test_that_of_another_user_is_not_believed(self, home):
         with meeting.shared_secret(self.launch):
             os.chown(home / ".sifmark" / meeting._name(self.launch), 4242, 4242)
-            with pytest.raises(PermissionError):
+            with pytest.raises(OSError, match="belongs to others"):
                 meeting.found_secret(self.launch)
 
     @pytest.mark.parametrize("text", ["x", "x" * (meeting.SHORTEST_SECRET - 1)])
