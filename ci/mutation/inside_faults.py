@@ -183,8 +183,8 @@ INSIDE = (
         *(MEETING, "-k", "long_first"),
     ),
     _fault(
-        *("a stranger ends the launch", "Door.arrivals", "self.refuse(stranger.line, str(error))", "raise", "py38"),
-        *(MEETING, "-k", "any_lines"),
+        *("a nested line ends the launch", "Line.read", "RecursionError", "KeyError", "py38"),
+        *(MEETING, "-k", "choke"),
     ),
     _fault(
         *("another user's process is let in", "_require_own_process", "user != os.geteuid()", "False", "py38"),

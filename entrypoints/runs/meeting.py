@@ -106,7 +106,7 @@ class Stranger:
             if not all(isinstance(each, (int, str)) for each in rest):
                 raise ValueError("it does not speak as a task does")
             if word == "task" and not self.nonces and len(rest) == 1:
-                self.nonces = [_nonce_in(rest), secrets.token_hex(BYTES // 2)]
+                self.nonces = [str(rest[0]), secrets.token_hex(BYTES // 2)]
                 self.line.send("head", self.nonces[1], proof(self.secret, "head", self.nonces))
             elif word == "hello" and self.nonces and _proves(rest, self.secret, "hello", self.nonces):
                 return rest[:-1]
@@ -242,14 +242,6 @@ def _proves(words: Sequence[Any], secret: bytes, word: str, nonces: Sequence[str
     return isinstance(given, str) and hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())
 
 
-def _nonce_in(words: Sequence[Any]) -> str:
-    """Return the only word. Raises ValueError if it is no nonce."""
-    (nonce,) = words
-    if not isinstance(nonce, str) or len(nonce) != BYTES:
-        raise ValueError("it does not speak as a task does")
-    return nonce
-
-
 def given_secret(environment: MutableMapping[str, str] = os.environ) -> bytes | None:
     """Take the secret of the launch out of the environment, so that no other process gets it; None if it has none.
 
@@ -336,8 +328,11 @@ def _require_own(what: os.stat_result, kind: int, others: int) -> None:
 
 
 def _name(launch: Launch) -> str:
-    """Return the name of a launch, which no other one of this user has at a time."""
-    words = (os.getuid(), launch.launcher, launch.step, launch.port and (launch.head, launch.port))
+    """Return the name of a launch, which no other one of this user has at a time.
+
+    Without its host, of which nodes may have different names.
+    """
+    words = (os.getuid(), launch.launcher, launch.step, launch.port)
     return f"launch-{hashlib.sha256(repr(words).encode()).hexdigest()}"
 
 
