@@ -419,6 +419,12 @@ def test_the_time_limit_is_that_of_the_run(double):
     assert (json.loads(first[0])["status"]["state"], code, its_code) == ("time_limit", 124, 124)
 
 
+def test_two_ranks_that_fail_end_in_one_document(double):
+    ends_of = ends([double.start("resnet50", *LONG, fault="memory", **task(number)) for number in (0, 1)])
+    ((output, errors), code), ((nothing, _), its_code) = ends_of
+    assert (checked(output)["status"]["state"], code, its_code, nothing) == ("out_of_memory", 4, 4, ""), errors
+
+
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=FULL), 1])
 def test_a_rank_that_fails_on_one_task_is_the_first_cause(double, rank):
     processes = [
