@@ -97,7 +97,9 @@ def test_any_lines_are_those_of_a_stranger(door, said):
 
 
 @pytest.mark.parametrize(
-    "said", [b"[" * 10_000, b'["task", ' + b"[" * 900 + b"]" * 900 + b"]", b'["task", 1' + b"0" * 9000]
+    "said",
+    [b"[" * 10_000, b'["task", ' + b"[" * 900 + b"]" * 900 + b"]", b'["task", 1' + b"0" * 9000 + b"]"],
+    ids=["brackets", "lists in lists", "digits"],
 )
 def test_what_parsers_choke_on_is_that_of_a_stranger(door, said):
     assert came(door, said + b"\n") == []
