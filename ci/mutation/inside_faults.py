@@ -215,6 +215,10 @@ INSIDE = (
         *(MEETING, "-k", "no_ending"),
     ),
     _fault(
+        *("ranks hear of the first one alone", "converse", "configuration.ranks if message.everyone else 1", "1"),
+        *("tf_new", "tests/inside/runs/test_tf_ranks.py", "-k", "train_as_one"),
+    ),
+    _fault(
         *("a stop by signal is no stop", "keep_order", "len(self.orders.signals) > 1", "False", "py38"),
         *("tests/inside/runs/test_faults.py", "-k", "second_signal"),
     ),
