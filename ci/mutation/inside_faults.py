@@ -11,6 +11,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, environment: str, *te
 
 NUMERICS = "tests/inside/worker/test_torch_numerics.py"
 RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
+MEETING = "tests/inside/runs/test_meeting.py"
 INSIDE = (
     _fault(
         *("stride in the first convolution", "Bottleneck", "convolution(channels_in, width, 1)"),
@@ -158,6 +159,64 @@ INSIDE = (
         *("half precision must not round", "answers", "NEAR.get(precision, NEAR_ELSEWHERE)", 'NEAR["fp32"]'),
         *("torch_new", RUN_CHECKS, "-k", "adds_up"),
         side="/worker",
+    ),
+    _fault(
+        *("strangers at the port are let in", "_proves"),
+        *('hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())', "True"),
+        *("py38", MEETING, "-k", "forged"),
+    ),
+    _fault(
+        *("a hello may be played back", "Stranger.hello", "secrets.token_hex(BYTES // 2)", '"0" * BYTES', "py38"),
+        *(MEETING, "-k", "second_time"),
+    ),
+    _fault(
+        *("what a task says is not covered by its proof", "proof", "[word, *nonces, *said]", "[word, *nonces]", "py38"),
+        *(MEETING, "-k", "one_byte"),
+        side="/runs",
+    ),
+    _fault(
+        *("strangers may take their time", "Door.arrivals", "time.monotonic() > stranger.until", "False", "py38"),
+        *(MEETING, "-k", "says_nothing"),
+    ),
+    _fault(
+        *("a first line may have any length", "Line.read", "self.longest", "LONGEST_LINE", "py38"),
+        *(MEETING, "-k", "long_first"),
+    ),
+    _fault(
+        *("a nested line ends the launch", "Line.read", "RecursionError", "KeyError", "py38"),
+        *(MEETING, "-k", "choke"),
+    ),
+    _fault(
+        *("another user's process is let in", "_require_own_process", "user != os.geteuid()", "False", "py38"),
+        *(MEETING, "-k", "another_user"),
+    ),
+    _fault(
+        *("a task talks to whoever listens", "_introduced", 'not _proves(answer[0][2:], secret, "head", nonces)'),
+        *("False", "py38", MEETING, "-k", "talk_to"),
+    ),
+    _fault(
+        *("a secret that others can read is believed", "_secret_in_file", "0o077", "0", "py38"),
+        *(MEETING, "-k", "not_believed"),
+    ),
+    _fault(
+        *("a secret in a folder of others is believed", "_own_folder", "0o022", "0", "py38"),
+        *(MEETING, "-k", "not_believed"),
+    ),
+    _fault(
+        *("ranks get the secret of their launch", "given_secret", "environment.pop", "environment.get", "py38"),
+        *("tests/inside/runs/test_hub.py", "-k", "nobody_sees"),
+    ),
+    _fault(
+        *("ranks are where their task says", "Follower._heard", "message._replace(host=self.address)", "message"),
+        *("py38", MEETING, "-k", "connected_from"),
+    ),
+    _fault(
+        *("an ending of any form counts", "_ending", "not right", "False", "py38"),
+        *(MEETING, "-k", "no_ending"),
+    ),
+    _fault(
+        *("ranks hear of the first one alone", "converse", "configuration.ranks if message.everyone else 1", "1"),
+        *("tf_new", "tests/inside/runs/test_tf_ranks.py", "-k", "train_as_one"),
     ),
     _fault(
         *("a stop by signal is no stop", "keep_order", "len(self.orders.signals) > 1", "False", "py38"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from typing import NamedTuple, Protocol, Sequence
+
+from entrypoints.contract.statuses import RunError
 
 LOOPBACK = "127.0.0.1"
 SUMMED, SUMS = 16 << 20, 5  # bytes of a timed sum over all ranks; the first one, which connects, is not counted
@@ -58,3 +62,14 @@ class JoinedRanks(Protocol):
 
 
 ALONE = Place(0, 1, 0, 1)
+
+
+def meeting_points() -> list[tuple[str, int]]:
+    """Return host and port of the first rank, or of all of them, as the parent of this one has heard.
+
+    Raises RunError (`crashed`) if another rank is gone before.
+    """
+    line = sys.stdin.readline()
+    if not line:
+        raise RunError("crashed", "connection closed by peer: another rank is gone")
+    return [(host, port) for host, port, *_ in json.loads(line)]

@@ -186,10 +186,11 @@ class Placed(NamedTuple):
 
 
 class Rendezvous(NamedTuple):
-    """Where the first rank waits for the others, so that they can compute together."""
+    """Where a rank waits for the others, so that they can compute together: the first one, or everyone."""
 
     host: str
     port: int
+    everyone: bool = False
 
 
 class Failed(NamedTuple):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, NamedTuple, Protocol, Sequence
 
 from entrypoints.contract.group import LOOPBACK, Place
-from entrypoints.contract.messages import Failed, Message, Rendezvous
+from entrypoints.contract.messages import Ended, Failed, Message, Rendezvous
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, first_cause
 from entrypoints.results.power import Consumed
@@ -48,8 +48,8 @@ class RankSource(Protocol):
     def silent(self) -> bool:
         """Return whether nothing can arrive any more."""
 
-    def meet(self, where: Rendezvous) -> None:
-        """Pass on where the first rank waits."""
+    def meet(self, where: Sequence[Rendezvous]) -> None:
+        """Pass on where ranks wait."""
 
     def abandon(self) -> None:
         """Let the ranks end, since another one has failed."""
@@ -142,18 +142,26 @@ def converse(
     others = team.others
     heard: list[list[Message]] = [[] for _ in range(configuration.ranks)]
     endings: dict[int, Ending] = {}
+    waiting: dict[int, Rendezvous] = {}
+    done: set[int] = set()
     try:
         with started(configuration, orders, job, places) as own:
             sources: list[RankSource] = [*own, *others]
             processes = [child.process.pid for child in own]
             for rank, message in arrivals(sources, beat=lambda: beat(processes)):
                 if isinstance(message, Rendezvous):
-                    for source in sources[1:]:
-                        source.meet(message)
+                    waiting[rank] = message
+                    if len(waiting) == (configuration.ranks if message.everyone else 1):
+                        for source in sources:
+                            source.meet([waiting[rank] for rank in sorted(waiting)])
                     continue
                 heard[rank].append(message)
                 if rank == 0:
                     follow(message)
+                if isinstance(message, (Ended, Failed)):
+                    done.add(rank)
+                    if isinstance(message, Failed) or done >= set(range(1, configuration.ranks)):
+                        own[0].dismiss()
             endings.update({child.rank: child.ending() for child in own})
             for other in others:
                 endings.update(other.endings)

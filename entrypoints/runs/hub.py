@@ -1,8 +1,8 @@
 """The hub: the first task of a launch gives the others their work, and hears what their ranks report.
 
-Both ends send lines of JSON arrays that begin with a word. From the others: `hello`, then for each job each `message`
-of their ranks and how they `ended`. To them: the `job`, where its ranks `meet`, `stop` or `abandon`, and `goodbye` with
-the exit code of the run.
+Once they have met (`meeting`), both ends send lines of JSON arrays that begin with a word. From the others: for each
+job each `message` of their ranks and how they `ended`. To them: the `job`, where its ranks `meet`, `stop` or `abandon`,
+and `goodbye` with the exit code of the run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import select
-import socket
 import time
 from typing import Any, Iterator, Mapping, NamedTuple, Sequence
 
@@ -20,17 +19,17 @@ from entrypoints.contract.messages import Message, MessageError, Rendezvous, dec
 from entrypoints.contract.statuses import STATUSES, USAGE_EXIT, RunError, UsageError
 from entrypoints.metering.energy import Consumed, TotalEnergy
 from entrypoints.planning.configuration import Configuration
-from entrypoints.results.outcome import Ending
+from entrypoints.results.outcome import STOPS, Ending
 from entrypoints.results.power import consumed
+from entrypoints.runs import meeting
+from entrypoints.runs.evaluation import IMPOSSIBLE
 from entrypoints.runs.execute import measured
 from entrypoints.runs.group import Rank, Site, arrivals, started
 from entrypoints.runs.launch import Launch
+from entrypoints.runs.meeting import RENDEZVOUS_TIMEOUT, Line
 from entrypoints.runs.metered import metering
-from entrypoints.runs.protocol import LONGEST_LINE
-from entrypoints.runs.supervise import CHUNK, GRACE, TICK, Child, Orders, complete_lines
+from entrypoints.runs.supervise import GRACE, TICK, Child, Orders
 from entrypoints.system.console import status
-
-RENDEZVOUS_TIMEOUT = 120.0  # s for all tasks of a launch to arrive
 
 
 class Hello(NamedTuple):
@@ -49,30 +48,6 @@ class Hello(NamedTuple):
         return Site(self.host, self.processors)
 
 
-class Line:
-    """A connection of lines."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.stream, self.rest_of_line = connection, bytearray()
-        self.open, self.full = True, False
-
-    def send(self, *words: Any) -> None:
-        """Send one line; nothing to a peer that is gone, which reading will show."""
-        with contextlib.suppress(OSError):
-            self.stream.sendall(json.dumps(words).encode() + b"\n")
-
-    def read(self) -> list[list[Any]]:
-        """Return the lines that have arrived; none, and `open` is False, if the peer is gone or sends anything else."""
-        try:
-            chunk = self.stream.recv(CHUNK)
-            lines = [json.loads(line) for line in complete_lines(self.rest_of_line, chunk)]
-        except (OSError, ValueError):
-            chunk, lines = b"", []
-        self.full = len(chunk) == CHUNK
-        self.open = bool(chunk) and len(self.rest_of_line) <= LONGEST_LINE
-        return lines
-
-
 class Follower:
     """Another task of the launch, as the first one sees it: a source of messages of its ranks."""
 
@@ -82,7 +57,7 @@ class Follower:
         self.line, self.hello, self.orders, self.stream = line, hello, orders, line.stream
         self.ranks: range = range(0)  # of the present job
         self.endings: dict[int, Ending] = {}
-        self.consumed = _unreported(hello.host)
+        self.consumed, self.address = _unreported(hello.host), LOOPBACK
         self.open = self.failed = self.stopped = self.abandoned = False
         self.kill_at: float | None = None
 
@@ -95,6 +70,8 @@ class Follower:
         """Give it its ranks of a job."""
         self.ranks, self.endings = range(places[0].rank, places[-1].rank + 1), {}
         self.consumed = _unreported(self.hello.host)
+        # A task that reaches the first one by the loopback is on its host.
+        self.address = places[0].address if self.line.address.startswith("127.") else self.line.address
         self.open, self.failed, self.stopped, self.abandoned, self.kill_at = self.line.open, False, False, False, None
         self.line.send("job", job, configuration.as_json(), places)
         if not self.line.open:
@@ -110,22 +87,29 @@ class Follower:
 
     def receive(self) -> Iterator[tuple[int, Message]]:
         """Yield what its ranks report."""
-        for word, rank, *rest in self.line.read():
-            if word == "consumed":
-                with contextlib.suppress(TypeError):
-                    self.consumed = _consumed(rank)
-            elif rank not in self.ranks:
-                continue
-            elif word == "message":
-                with contextlib.suppress(MessageError):
-                    yield rank, decode(json.dumps(rest[0]).encode())
-            elif word == "ended":
-                self.endings[rank] = Ending(*rest[0])
-                self.failed = self.failed or bool(rest[1])
+        try:
+            for word, *rest in self.line.read():
+                yield from self._heard(word, *rest)
+        except IMPOSSIBLE:
+            self._lose()
         if not self.line.open:
             self._lose()
         elif len(self.endings) == len(self.ranks):
             self.open = False
+
+    def _heard(self, word: str, rank: Any, *rest: Any) -> Iterator[tuple[int, Message]]:
+        """Take one line. Raises one of IMPOSSIBLE for what no task says."""
+        if word == "consumed":
+            self.consumed = _consumed(rank)
+        elif not isinstance(rank, int) or rank not in self.ranks:
+            return
+        elif word == "message":
+            with contextlib.suppress(MessageError):
+                message = decode(json.dumps(rest[0]).encode())
+                yield rank, message._replace(host=self.address) if isinstance(message, Rendezvous) else message
+        elif word == "ended":
+            self.endings[rank] = _ending(rest[0])
+            self.failed = self.failed or bool(rest[1])
 
     def silent(self) -> bool:
         """Return whether it was asked to end for so long that it is taken for lost."""
@@ -139,8 +123,8 @@ class Follower:
         for rank in set(self.ranks) - set(self.endings):
             self.endings[rank] = Ending(None, None, None, oom_killed=False, lost=self.hello.host)
 
-    def meet(self, where: Rendezvous) -> None:
-        """Pass on where the first rank waits."""
+    def meet(self, where: Sequence[Rendezvous]) -> None:
+        """Pass on where ranks wait."""
         self.line.send("meet", *where)
 
     def abandon(self) -> None:
@@ -169,7 +153,7 @@ class Head:
         for word, *rest in self.line.read():
             for child in self.ranks:
                 if word == "meet":
-                    child.meet(Rendezvous(*rest))
+                    child.meet([Rendezvous(*each) for each in rest])
                 elif word == "stop":
                     child.stop(rest[0])
                 elif word == "abandon":
@@ -185,7 +169,7 @@ class Head:
         """Return False: it may be silent as long as it likes."""
         return False
 
-    def meet(self, where: Rendezvous) -> None:
+    def meet(self, where: Sequence[Rendezvous]) -> None:
         """Do nothing: it says where."""
 
     def abandon(self) -> None:
@@ -199,55 +183,56 @@ class Hub:
     """The first task's connections to all others of a launch."""
 
     def __init__(self, launch: Launch, hello: Hello, orders: Orders) -> None:
+        self.launch, self.hello, self.orders = launch, hello, orders
+        self.followers: list[Follower] = []
+        self.exit_code = STATUSES["crashed"].exit_code  # unless the run says otherwise
+
+    def gather(self) -> None:
         """Wait until all have arrived.
 
         Raises UsageError for one that has another image or other runs, and RunError if some do not arrive in time.
         """
-        self.followers: list[Follower] = []
-        self.exit_code = STATUSES["crashed"].exit_code  # unless the run says otherwise
-        with _listening(launch) as listener:
-            until = time.monotonic() + RENDEZVOUS_TIMEOUT
-            while len(self.followers) < launch.tasks - 1:
-                state = orders.stop() or ("crashed" if time.monotonic() > until else None)
+        until = time.monotonic() + RENDEZVOUS_TIMEOUT
+        with meeting.opened(self.launch) as door:
+            while len(self.followers) < self.launch.tasks - 1:
+                state = self.orders.stop() or ("crashed" if time.monotonic() > until else None)
                 if state:
-                    raise RunError(state, _missing(launch, hello, self.followers))
-                if select.select([listener], [], [], TICK)[0]:
-                    self._admit(Line(listener.accept()[0]), hello, launch, orders)
+                    raise RunError(state, _missing(self.launch, self.hello, self.followers))
+                for line, words in door.arrivals():
+                    reason = self._admit(line, words)
+                    if reason:
+                        door.refuse(line, reason)
         self.followers.sort(key=lambda follower: follower.hello.task)
 
-    def _admit(self, line: Line, own: Hello, launch: Launch, orders: Orders) -> None:
-        """Take a task that says what it is; drop anybody else. Raises UsageError for one that is to do other things."""
-        line.stream.settimeout(GRACE)
-        words = line.read()
-        if not words or words[0][:1] != ["hello"] or len(words[0]) != 1 + len(Hello._fields):
-            line.stream.close()
-            return
-        hello = Hello(*words[0][1:])
+    def _admit(self, line: Line, words: Sequence[Any]) -> str | None:
+        """Take a task, or return why it is of no use. Raises UsageError for one that is to do other things."""
+        if [type(word) for word in words] != [int, str, str, str, str, str]:
+            return "it says something else of itself than a task does"
+        hello = Hello(*words)
         taken = {0, *(follower.hello.task for follower in self.followers)}
-        if hello.task in taken or not 0 < hello.task < launch.tasks:
-            line.stream.close()
-            return
+        if hello.task in taken or not 0 < hello.task < self.launch.tasks:
+            return f"it says that it is task {hello.task} of {self.launch.tasks}"
+        line.trust()
+        self.followers.append(Follower(line, hello, self.orders))
         for name, what in (("image", "another image"), ("runs", "other options or defaults")):
-            if getattr(hello, name) != getattr(own, name):
-                line.send("goodbye", USAGE_EXIT)
+            if getattr(hello, name) != getattr(self.hello, name):
                 raise UsageError(f"task {hello.task} on {hello.host} has {what}", "start the same command everywhere")
-        line.stream.settimeout(None)
-        self.followers.append(Follower(line, hello, orders))
+        return None
 
     def __enter__(self) -> Hub:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: object, __: object) -> None:
         """Let the others end, with the exit code of the run."""
+        code = USAGE_EXIT if isinstance(error, UsageError) else self.exit_code
         for follower in self.followers:
-            follower.line.send("goodbye", self.exit_code)
+            follower.line.send("goodbye", code)
             follower.line.stream.close()
 
 
 def follow(launch: Launch, hello: Hello, orders: Orders) -> int:
     """Do what the first task says until it says goodbye; return the exit code that it names."""
-    line = Line(_connected(launch, orders))
-    line.send("hello", *hello)
+    line = meeting.joined(launch, hello, orders)
     head = Head(line)
     while line.open:
         if orders.signals and not select.select([line.stream], [], [], 2 * GRACE)[0]:
@@ -288,6 +273,16 @@ def _work(
     head.ranks = ()
 
 
+def _ending(words: Sequence[Any]) -> Ending:
+    """Return how another task's rank ended. Raises TypeError or ValueError for what is no ending."""
+    whole, text, number = (int, type(None)), (str, type(None)), (int, float, type(None))
+    ending, kinds = Ending(*words), (whole, text, whole, (bool,), number, whole, (bool,), text)
+    right = all(isinstance(value, kind) for value, kind in zip(ending, kinds))
+    if not right or ending.stopped_by not in (None, *STOPS):
+        raise ValueError(f"no ending: {words}")
+    return ending
+
+
 def _unreported(host: str) -> Consumed:
     """Return what a task used that did not say so."""
     reason = f"{host}: it did not report what its devices used"
@@ -301,34 +296,6 @@ def _consumed(words: Sequence[Any]) -> Consumed:
         window=TotalEnergy(*used.window),
         epochs=[TotalEnergy(*energy) for energy in used.epochs],
         decode=TotalEnergy(*used.decode),
-    )
-
-
-def _listening(launch: Launch) -> socket.socket:
-    address = LOOPBACK if launch.head == LOOPBACK else ""
-    try:
-        return socket.create_server((address, launch.port), backlog=launch.tasks)
-    except OSError as error:
-        raise UsageError(
-            f"port {launch.port}, at which the tasks of this launch meet: {error.strerror}",
-            "give --rendezvous HOST:PORT",
-            code="system-error",
-        ) from None
-
-
-def _connected(launch: Launch, orders: Orders) -> socket.socket:
-    """Return a connection to the first task. Raises UsageError if it does not answer in time."""
-    if launch.head is None:
-        raise UsageError(f"{launch.launcher} names no host of its first task", "give --rendezvous HOST:PORT")
-    until, cause = time.monotonic() + RENDEZVOUS_TIMEOUT, ""
-    while time.monotonic() < until and not orders.stop():
-        try:
-            return socket.create_connection((launch.head, launch.port), timeout=TICK)
-        except OSError as error:
-            cause = str(error.strerror or error)
-        time.sleep(TICK / 5)
-    raise UsageError(
-        f"the first task, {launch.head}:{launch.port}, does not answer: {cause}", "did it start, and is its host right?"
     )
 
 

@@ -11,6 +11,8 @@ import re
 import socket
 from typing import Iterator, Mapping, NamedTuple
 
+from entrypoints.contract.group import LOOPBACK
+
 # A name, or several that differ in a number.
 LISTED = re.compile(r"([^,\[\]]*)(?:\[([\d,-]+)\])?([^,\[\]]*),?")
 FIRST_PORT, PORTS = 20_000, 12_000  # below the ports that Linux gives to clients, from 32768 on
@@ -61,14 +63,18 @@ LAUNCHERS = (
 
 
 class Launch(NamedTuple):
-    """A launch as one of its tasks sees it. The first one waits at a port of `head`, if the launcher names its host."""
+    """A launch as one of its tasks sees it. The first one waits at a port of `head`, if the launcher names its host.
+
+    Tasks of one host need no port.
+    """
 
     launcher: str
     task: int
     tasks: int
     local_task: int
+    step: tuple[str, ...]  # what the launcher calls it
     head: str | None
-    port: int
+    port: int | None
     nodes: tuple[str, ...] = ()  # of the step, if the launcher names them
 
     @property
@@ -90,14 +96,16 @@ def launch_of(environment: Mapping[str, str]) -> Launch | None:
     launcher = launcher_of(environment)
     if launcher is None:
         return None
+    head, step = _head(launcher, environment), tuple(environment[name] for name in launcher.step)
     return Launch(
         launcher=launcher.name,
         task=_number(environment, launcher.task),
         tasks=_number(environment, launcher.tasks),
         local_task=_number(environment, launcher.local_task),
-        head=_head(launcher, environment),
+        step=step,
+        head=head,
+        port=None if head == LOOPBACK else _port(launcher.name, step),
         nodes=hosts(environment.get("SLURM_STEP_NODELIST", "")) if launcher.name == "Slurm" else (),
-        port=_port(launcher.name, tuple(environment[name] for name in launcher.step)),
     )
 
 
@@ -117,10 +125,10 @@ def _number(environment: Mapping[str, str], name: str) -> int:
 def _head(launcher: Launcher, environment: Mapping[str, str]) -> str | None:
     local_tasks = launcher.local_tasks and environment.get(launcher.local_tasks)
     if local_tasks and local_tasks == environment.get(launcher.tasks):
-        return "127.0.0.1"
+        return LOOPBACK
     if launcher.name == "Slurm":
         hosts = environment.get("SLURM_STEP_NODELIST") or environment.get("SLURM_JOB_NODELIST") or ""
-        first = "127.0.0.1" if environment.get("SLURM_STEP_NUM_NODES") == "1" else first_host(hosts)
+        first = LOOPBACK if environment.get("SLURM_STEP_NUM_NODES") == "1" else first_host(hosts)
         # In a batch script srun runs on the first node, whose name need not resolve.
         return first if first and resolves(first) else environment.get("SLURM_LAUNCH_NODE_IPADDR")
     # Others start their first task on the first node of a job of Slurm's.

@@ -82,11 +82,12 @@ class Series:
             return self.run_all()
         if self.launch.task:
             return follow(self.launch, self.hello(), self.orders)
-        try:
-            met = Hub(self.launch, self.hello(), self.orders)
-        except RunError as error:
-            return self.not_begun(error)
-        with met as hub:
+        with Hub(self.launch, self.hello(), self.orders) as hub:
+            try:
+                hub.gather()
+            except RunError as error:
+                hub.exit_code = self.not_begun(error)
+                return hub.exit_code
             sites = [hello.site for hello in (self.hello(), *(follower.hello for follower in hub.followers))]
             self.team = Team(sites, hub.followers, self.launch.head or LOOPBACK)
             self.planned = [(card, [self.shared(run) for run in runs]) for card, runs in self.planned]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Iterator, Sequence
 
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Ended, Failed, Message, Rendezvous
@@ -83,8 +83,9 @@ class Child:
             raise
         finally:
             os.close(descriptor)
-        order = {"job": job, "configuration": configuration.as_json(), "place": place}
-        self.tell(json.dumps(order), last=place.rank == 0)
+        self.tell({"job": job, "configuration": configuration.as_json(), "place": place})
+        if place.world == 1:
+            self.dismiss()
 
     def receive(self) -> Iterator[tuple[int, Message]]:
         """Yield the messages that have arrived with the number of the rank, once there is something to read."""
@@ -128,7 +129,9 @@ class Child:
             oom_killed=self.oom_killed(),
             peak_mib=self.peak_memory_mib,
             limit_mib=self.limit_mib,
-            abandoned=self.abandoned and (self.killed or self.process.returncode == 128 + signal.SIGTERM),
+            # Of the signal itself dies a child that was still starting.
+            abandoned=self.abandoned
+            and (self.killed or self.process.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)),
         )
 
     def _lost(self) -> bool:
@@ -165,23 +168,26 @@ class Child:
             self.abandoned = True
             self._ask_to_end()
 
-    def tell(self, line: str, last: bool = False) -> None:
-        """Write a line to the child's standard input, which it may have closed; close it after the `last` one."""
-        stdin = self.process.stdin
-        if stdin is None or stdin.closed:
-            return
-        with contextlib.suppress(BrokenPipeError):
-            stdin.write(line.encode() + b"\n")
-            stdin.flush()
-            if last:
-                stdin.close()
+    def tell(self, what: Any) -> None:
+        """Write a line of JSON to the child's standard input, which it may have closed."""
+        if self.process.stdin and not self.process.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.write(json.dumps(what).encode() + b"\n")
+                self.process.stdin.flush()
 
-    def meet(self, where: Rendezvous) -> None:
-        """Tell the child where the first rank waits. It waits for nothing else."""
-        self.tell(json.dumps(where), last=True)
+    def meet(self, where: Sequence[Rendezvous]) -> None:
+        """Tell the child where ranks wait."""
+        self.tell(where)
+
+    def dismiss(self) -> None:
+        """Let a child that has ended leave the others, for whom it may have waited, by the end of its input."""
+        if self.process.stdin:
+            with contextlib.suppress(BrokenPipeError):
+                self.process.stdin.close()
 
     def _ask_to_end(self) -> None:
         self._kill_after_grace()
+        self.dismiss()
         if self.process.returncode is None:  # not through Popen, which would wait for it and lose its peak memory
             os.kill(self.process.pid, signal.SIGTERM)
 
@@ -204,9 +210,7 @@ class Child:
             time.sleep(TICK / 10)
         self.failed = self.failed or not self.reported_end
         self._kill()
-        if self.process.stdin:
-            with contextlib.suppress(BrokenPipeError):
-                self.process.stdin.close()
+        self.dismiss()
         os.close(self.stream)
 
 

@@ -47,6 +47,7 @@ CODES = {
     "invalid-option": "An option has a value that is not allowed, or options contradict each other.",
     "job-refused": "A scheduler refused a job, or does not answer; the message has its own words.",
     "key-unusable": "A key file is missing, or has a form that cannot be used.",
+    "launch-secret": "The tasks of a launch on several hosts share no secret, or one that can be guessed.",
     "lock-missing": "A recipe has no lock of its wheels for this Python and platform.",
     "locks-unsupported": "The file system of a folder has no file locks.",
     "names-stale": "The names of an image's workloads refer to an earlier image.",

@@ -21,9 +21,17 @@ CROWDED = {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
 
 
 def lines() -> list[str]:
-    """The commands with a launcher and an image of this machine."""
-    written = [line for block in documentation.blocks(PAGE) for line in block.lines]
-    return [line for line in written if line.split(" ")[0] in LAUNCHERS and "dist/" in line]
+    """The commands with a launcher and an image of this machine, each after what its block exports before."""
+    written = [(block, line) for block in documentation.blocks(PAGE) for line in block.lines]
+    return [
+        "\n".join([*(other for other in block.lines if other.startswith("export ")), line])
+        for block, line in written
+        if line.split(" ")[0] in LAUNCHERS and "dist/" in line
+    ]
+
+
+def command_of(line: str) -> list[str]:
+    return line.splitlines()[-1].split()
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +47,21 @@ def cluster() -> dict[str, str]:
 
 
 def test_every_launcher_has_an_example() -> None:
-    assert {line.split(" ")[0] for line in lines()} == set(LAUNCHERS)
+    assert {command_of(line)[0] for line in lines()} == set(LAUNCHERS)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("line", lines(), ids=lambda line: " ".join(line.split()[:3]))
+@pytest.mark.parametrize("line", lines(), ids=lambda line: " ".join(command_of(line)[:4]))
 def test_the_tasks_of_a_launcher_write_one_document(
     line: str, built: Site, cluster: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "dist").symlink_to(built.dist)
-    program, *words = line.split()
-    start = [program] if program != "torchrun" else [TORCH, "-m", "torch.distributed.run"]  # which is torchrun
+    script = line.replace("torchrun", f"{TORCH} -m torch.distributed.run")  # which is torchrun
     done = subprocess.run(
-        [*start, *words], cwd=tmp_path, env={**os.environ, **cluster}, text=True, capture_output=True, check=False
+        ["bash", "-c", script], cwd=tmp_path, env={**os.environ, **cluster}, text=True, capture_output=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "stranger" not in done.stderr
     (document,) = [json.loads(path.read_text()) for path in (tmp_path / "results").iterdir()]
     assert document["status"]["state"] == "completed", document["status"]
     assert [rank["rank"] for rank in document["ranks"]] == [0, 1]

@@ -82,7 +82,7 @@ def script_of(array: JobArray) -> str:
         "finished": _finished(array.image),
         "list_missing": CODE_LIST_MISSING,
         "image_changed": CODE_IMAGE_CHANGED,
-        "start": "\n".join(_start(array.image)),
+        "start": "\n".join([*_start(array.image), *_secret(array.shape.nodes)]),
         "nodes": array.shape.nodes,
         "command": _command(array.image),
     }
@@ -187,6 +187,13 @@ def _start(image: StartedImage) -> Iterator[str]:
     yield from start_lines(image)
     if not image.sifmark:
         yield facts_line(image)
+
+
+def _secret(nodes: int) -> Iterator[str]:
+    """Yield what lets the tasks of a step on several nodes know each other. No command line has the secret."""
+    if nodes > 1:
+        yield "SIFMARK_LAUNCH_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
+        yield "export SIFMARK_LAUNCH_SECRET"
 
 
 def _command(image: StartedImage) -> str:

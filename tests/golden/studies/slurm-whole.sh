@@ -72,6 +72,8 @@ export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}"/scratch/imagenet,/sc
 flags=()
 for file in /dev/nvidia? /dev/nvidia1?; do [ ! -e "$file" ] || { flags+=(--nv) && break; }; done
 export SIFMARK_IMAGE='{"identity": "sha256:0123"}'
+SIFMARK_LAUNCH_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
+export SIFMARK_LAUNCH_SECRET
 # A signal ends the image, which writes what it has measured; this script then ends by itself.
 trap 'echo "SIGTERM" >&2' TERM
 code=0

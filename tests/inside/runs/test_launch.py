@@ -79,6 +79,7 @@ def names(monkeypatch):
 def test_a_task_knows_its_place(environment, launch):
     of_a_task = launch_of(environment)
     assert (of_a_task and (*of_a_task[:3], of_a_task.head)) == launch
+    assert of_a_task is None or (of_a_task.port is None) == (of_a_task.head == "127.0.0.1"), "no port on one host"
 
 
 @pytest.mark.parametrize("name", ["SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"])

@@ -6,7 +6,7 @@ import os
 
 import pytest
 from killing import check_killed
-from program import Program, lay
+from program import Program, checked, lay
 
 pytest.importorskip("tensorflow")
 
@@ -42,6 +42,19 @@ def test_two_ranks_train_as_one_with_the_same_batch(program):
     assert [(rank["rank"], rank["steps"]) for rank in ranks] == [(0, 3), (1, 3)]
     if len(os.sched_getaffinity(0)) > 1:
         assert len({rank["processors"] for rank in ranks}) == 2, "each has its share"
+
+
+@pytest.mark.full
+def test_ranks_of_two_tasks_of_a_launcher_train_together(program):
+    """Each hears from its own parent where all others are."""
+    step = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": f"of {os.getpid()}", "MASTER_PORT": "1"}
+    first, other = (
+        program.start("lstm", *SHORT, *TWO, **step, RANK=str(number), LOCAL_RANK=str(number)) for number in (0, 1)
+    )
+    (output, errors), (nothing, _) = first.communicate(), other.communicate()
+    document = checked(output)
+    assert (document["status"]["state"], first.returncode, other.returncode, nothing) == ("completed", 0, 0, ""), errors
+    assert document["steps"]["losses"] == pytest.approx(completed(program, "lstm", *SHORT)["steps"]["losses"], rel=1e-5)
 
 
 @pytest.mark.full

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import socket
-import sys
 from datetime import timedelta
 from typing import Any, Callable, Iterable, Sequence
 
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from entrypoints.contract.choices import FSDP, ZERO
-from entrypoints.contract.group import LOOPBACK, Connected, Place
+from entrypoints.contract.group import LOOPBACK, Connected, Place, meeting_points
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.strategies import transport
@@ -184,8 +183,5 @@ def _first_store(place: Place, send: Callable[[Rendezvous], None]) -> dist.TCPSt
 
 
 def _store_of_the_first(place: Place) -> dist.TCPStore:
-    line = sys.stdin.readline()
-    if not line:
-        raise RunError("crashed", "the first rank is gone")
-    host, port = json.loads(line)
+    ((host, port),) = meeting_points()
     return dist.TCPStore(host, port, place.world, False, RENDEZVOUS_TIMEOUT, wait_for_workers=False)

@@ -11,6 +11,7 @@ import math
 import os
 import socket
 import statistics
+import sys
 import time
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
@@ -18,11 +19,10 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.choices import DDP
-from entrypoints.contract.group import SUMMED, SUMS, Connected, Place
+from entrypoints.contract.group import SUMMED, SUMS, Connected, Place, meeting_points
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices import exchange, nccl_log
-from entrypoints.devices.exchange import Exchange
+from entrypoints.devices import nccl_log
 
 RING = "ring"  # TensorFlow's own, over gRPC
 MEAN = tf.distribute.ReduceOp.MEAN
@@ -35,10 +35,10 @@ class Group:
 
     engine = "MultiWorkerMirroredStrategy"
 
-    def __init__(self, place: Place, strategy: str | None, backend: str, links: Exchange, workers: Any) -> None:
-        self.place, self.strategy, self.backend = place, strategy, backend
-        self.links, self.workers = links, workers
+    def __init__(self, place: Place, strategy: str | None, backend: str, workers: Any) -> None:
+        self.place, self.strategy, self.backend, self.workers = place, strategy, backend, workers
         self.spread = tf.function(self._spread, [tf.TensorSpec([None], tf.float32)], autograph=False)
+        self.gather = tf.function(self._by_rank, [tf.TensorSpec([None], tf.float64)], autograph=False)
 
     def connected(self) -> Connected:
         """Return how they are connected, after all of them have tried it."""
@@ -73,20 +73,24 @@ class Group:
 
     def agree(self, numbers: Sequence[float]) -> Sequence[float]:
         """Return the numbers of the first rank. All ranks give as many."""
-        first: Sequence[float] = self.links.gathered(list(numbers))[0]
-        return first
+        return self._gathered(numbers)[0]
 
     def total(self, numbers: Sequence[float]) -> Sequence[float]:
         """Return the sums over all ranks, the same ones everywhere."""
-        return [math.fsum(column) for column in zip(*self.links.gathered(list(numbers)))]
+        return [math.fsum(column) for column in zip(*self._gathered(numbers))]
 
     def smallest(self, number: float) -> float:
         """Return the smallest of the numbers that the ranks have."""
-        return float(min(self.links.gathered(number)))
+        return min(numbers[0] for numbers in self._gathered([number]))
 
     def meet(self) -> None:
         """Wait until all ranks are here."""
-        self.links.gathered(None)
+        self._gathered([0.0])
+
+    def _gathered(self, numbers: Sequence[float]) -> list[list[float]]:
+        """Return the numbers of all ranks, in their order."""
+        by_rank: list[list[float]] = self.gather(np.array(numbers, np.float64)).numpy().tolist()
+        return by_rank
 
     def largest_difference(self, arrays: Iterable[np.ndarray]) -> float:
         """Return the L2 norm, over all numbers, of the difference between the ranks' largest and smallest."""
@@ -98,13 +102,18 @@ class Group:
 
     def _spread(self, own: tf.Tensor) -> tf.Tensor:
         """Return the difference between the ranks' largest and smallest of each number."""
-        everyones = self._together(lambda tensors: tf.distribute.get_replica_context().all_gather(tensors[0], 0), [own])
-        by_rank = tf.reshape(everyones, [self.place.world, -1])
+        by_rank = self._by_rank(own)
         return tf.reduce_max(by_rank, 0) - tf.reduce_min(by_rank, 0)
 
+    def _by_rank(self, own: tf.Tensor) -> tf.Tensor:
+        """Return a row of numbers for each rank. Called in a graph."""
+        everyones = self._together(lambda tensors: tf.distribute.get_replica_context().all_gather(tensors[0], 0), [own])
+        return tf.reshape(everyones, [self.place.world, -1])
+
     def close(self) -> None:
-        """Leave the others."""
-        self.links.close()
+        """Leave the others. The first rank leaves last: the others look for its server until they end."""
+        if self.place.rank == 0:
+            sys.stdin.read()
 
 
 def join(place: Place, device: str, strategy: str | None, _: bool, send: Callable[[Rendezvous], None]) -> Group:
@@ -113,12 +122,10 @@ def join(place: Place, device: str, strategy: str | None, _: bool, send: Callabl
     Raises RunError (`unsupported`) if TensorFlow does not have the strategy.
     """
     require(strategy)
-    links = exchange.opened(place, send)
     with reserved_port() as port:
-        addresses = links.gathered([links.address, port])
-        addresses[0][0] = place.address  # where all others have reached it
-        workers = connect([f"{host}:{number}" for host, number in addresses], place.rank, device)
-    return Group(place, strategy, RING if device == "cpu" else nccl_log.NCCL, links, workers)
+        send(Rendezvous(place.address, port, everyone=True))
+        workers = connect([f"{host}:{number}" for host, number in meeting_points()], place.rank, device)
+    return Group(place, strategy, RING if device == "cpu" else nccl_log.NCCL, workers)
 
 
 def connect(addresses: Sequence[str], rank: int, device: str) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
 
-from entrypoints.contract.group import Connected
+from entrypoints.contract.group import Connected, meeting_points
 from entrypoints.contract.messages import Rendezvous
 
 
@@ -59,8 +58,7 @@ class First(Group):
 
 def join(place, device, strategy, offload, send):
     if place.rank:
-        host, port = json.loads(sys.stdin.readline())
-        return Group(place, socket.create_connection((host, port)))
+        return Group(place, *map(socket.create_connection, meeting_points()))
     with socket.create_server((place.address, 0)) as listener:
         send(Rendezvous(place.address, listener.getsockname()[1]))
         return First(place, *(listener.accept()[0] for _ in range(place.world - 1)))
