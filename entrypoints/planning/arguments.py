@@ -126,7 +126,7 @@ def with_compile_modes(argv: Sequence[str]) -> list[str]:
     """Return a command line in which each --compile has its mode, so that the word after it may be the workload."""
     words: list[str] = []
     for index, word in enumerate(argv):
-        bare = word == COMPILE and argv[index + 1 : index + 2] not in [[mode] for mode in COMPILE_MODES]
+        bare = word == COMPILE and not set(argv[index + 1 : index + 2]) & set(COMPILE_MODES)
         words.append(f"{COMPILE}={AUTO_MODE}" if bare else word)
     return words
 
