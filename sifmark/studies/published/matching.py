@@ -1,8 +1,11 @@
 """Which results are the counterpart of a published figure, and in what they differ from it."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sifmark.results.catalogue import Direction, direction_of
+from sifmark.results.comparison.intervals import mean
 from sifmark.studies.published.figures import Device, Figure, Reference
 from sifmark.studies.published.measured import FIELD_OF, GRANULARITY, SAMPLES, SIMULATED, MeasuredGroup
 from sifmark.studies.study import Scalar
@@ -15,6 +18,8 @@ _OF_EPOCHS = ("epoch", "energy_per_epoch", "training_time")  # beginnings of met
 _EPOCHS = ("epochs", SAMPLES)  # which other metrics do not depend on
 _POWER_UNITS = frozenset(("J", "W", "Wh"))  # of a figure, or of a part of it: images/Wh, J/image
 _BATCHES = ("batch_size", "batch_size_per_replica", "micro_batch_size")
+# What a device may choose for its best, alone and between the two sides of a ratio.
+_CHOSEN = frozenset((*_BATCHES, "replicas", "stages", "strategy"))
 # What a ratio's two sides may also differ in if they differ in the first.
 _FOLLOWS: Mapping[str, frozenset[str]] = {
     "device": frozenset((GRANULARITY, "framework_version", "power_scope")),
@@ -23,6 +28,7 @@ _FOLLOWS: Mapping[str, frozenset[str]] = {
     "batch_size_per_replica": frozenset(("batch_size", "micro_batch_size")),
     "strategy": frozenset(("stages", "replicas", "micro_batch_size", "batch_size_per_replica")),
 }
+Key = tuple[tuple[str, Scalar | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +89,37 @@ def decides(name: str, figure: Figure) -> bool:
 def denominators(reference: Reference, above: MeasuredGroup, groups: Iterable[MeasuredGroup]) -> list[MeasuredGroup]:
     """Return the groups that a ratio's numerator is to be divided by: like it in all that is not said to differ."""
     overridden = set(reference.conditions) | ({"batch_size_per_replica"} if reference.batch_times else set())
+    overridden |= _CHOSEN if reference.best else set()
     free = overridden.union(*(_FOLLOWS.get(name, frozenset()) for name in overridden))
     if "devices" in free and "batch_size" in free:
         free -= {"batch_size_per_replica"} - overridden
     return [group for group in groups if _is_denominator(reference, above, group, free)]
+
+
+def best_of(metric: str | None, groups: Sequence[MeasuredGroup]) -> list[MeasuredGroup]:
+    """Return of groups that differ in their batch, or in what it may follow, the best in a metric; all without one."""
+    if metric is None:
+        return list(groups)
+    sign = -1 if direction_of(metric) is Direction.LOWER else 1
+    alike: dict[Key, list[MeasuredGroup]] = defaultdict(list)
+    for group in groups:
+        if mean(group.row.values(metric)).value is not None:
+            alike[_apart_from_choice(group)].append(group)
+    return [max(each, key=lambda group: sign * (mean(group.row.values(metric)).value or 0)) for each in alike.values()]
+
+
+def is_within(metric: str | None, above: MeasuredGroup, below: MeasuredGroup) -> bool:
+    """Return whether a numerator is not worse in a metric than its denominator."""
+    if metric is None:
+        return True
+    own, other = (mean(group.row.values(metric)).value for group in (above, below))
+    if own is None or other is None:
+        return False
+    return own <= other if direction_of(metric) is Direction.LOWER else own >= other
+
+
+def _apart_from_choice(group: MeasuredGroup) -> Key:
+    return tuple((name, value) for name, value in group.conditions.items() if name not in {*_CHOSEN, "concurrency"})
 
 
 def _is_denominator(reference: Reference, above: MeasuredGroup, below: MeasuredGroup, free: set[str]) -> bool:

@@ -103,7 +103,7 @@ def test_images_take_every_run(name: str, variant: str) -> None:
     study = load_study(name, variant)
     assert refusals(study) == []
     for run in runs_of(study):
-        import_shared("planning.arguments").parse(run.arguments)
+        import_shared("planning.arguments").parse(list(run.arguments))
 
 
 @pytest.mark.parametrize("name", sorted(CELLS))
