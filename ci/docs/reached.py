@@ -62,8 +62,9 @@ def reached(name: str) -> Reached:
 
 
 def covers(limitation: Limitation, figure: Figure) -> bool:
-    """Return whether a limitation names a figure: its table, or its row."""
-    return not {figure.table, f"{figure.table}, row {figure.row}"}.isdisjoint(limitation.figures)
+    """Return whether a limitation names a figure: its table, or its row, or it alone."""
+    row = f"{figure.table}, row {figure.row}"
+    return not {figure.table, row, f"{row}, {figure.column}"}.isdisjoint(limitation.figures)
 
 
 def reached_lines(names: Sequence[str]) -> Iterator[str]:

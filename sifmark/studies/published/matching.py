@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sifmark.results.catalogue import Direction, direction_of
+from sifmark.results.catalogue import Direction, direction_of, metric_of
 from sifmark.results.comparison.intervals import mean
 from sifmark.studies.published.figures import Device, Figure, Reference
 from sifmark.studies.published.measured import FIELD_OF, GRANULARITY, SAMPLES, SIMULATED, MeasuredGroup
@@ -13,7 +13,7 @@ from sifmark.studies.study import Scalar
 # Conditions that may differ: a difference is only marked. All others must not, unless the user allows it.
 MARKED = frozenset(("device", "framework", "framework_version", "data", "instances", "epochs"))
 IDENTITY = ("workload", "task")
-NOT_COMPARABLE = "not_comparable"
+NOT_COMPARABLE, POWER_SCOPE = "not_comparable", "power_scope"
 _OF_EPOCHS = ("epoch", "energy_per_epoch", "training_time")  # beginnings of metrics that grow with an epoch's samples
 _EPOCHS = ("epochs", SAMPLES)  # which other metrics do not depend on
 _POWER_UNITS = frozenset(("J", "W", "Wh"))  # of a figure, or of a part of it: images/Wh, J/image
@@ -22,7 +22,7 @@ _BATCHES = ("batch_size", "batch_size_per_replica", "micro_batch_size")
 _CHOSEN = frozenset((*_BATCHES, "replicas", "stages", "strategy"))
 # What a ratio's two sides may also differ in if they differ in the first.
 _FOLLOWS: Mapping[str, frozenset[str]] = {
-    "device": frozenset((GRANULARITY, "framework_version", "power_scope")),
+    "device": frozenset((GRANULARITY, "framework_version", POWER_SCOPE)),
     "devices": frozenset(("replicas", "nodes", "batch_size", "strategy", "instances")),
     "batch_size": frozenset(("batch_size_per_replica", "micro_batch_size")),
     "batch_size_per_replica": frozenset(("batch_size", "micro_batch_size")),
@@ -59,6 +59,7 @@ def is_candidate(figure: Figure, group: MeasuredGroup) -> bool:
 def differences(figure: Figure, group: MeasuredGroup, devices: Mapping[str, Device]) -> list[ConditionDifference]:
     """Return in what a group differs from the conditions of a figure."""
     skipped = IDENTITY if _grows_with_epochs(figure) else (*IDENTITY, *_EPOCHS)
+    skipped = skipped if _is_of_energy(figure) else (*skipped, POWER_SCOPE)
     wanted = {name: values for name, values in figure.conditions.items() if name not in skipped}
     different = [each for name, values in wanted.items() if (each := _difference(name, values, group))]
     names = {devices[str(name)].granularity for name in figure.conditions.get("device", ())}
@@ -81,8 +82,8 @@ def not_printed(figure: Figure, group: MeasuredGroup) -> list[ConditionDifferenc
 
 def decides(name: str, figure: Figure) -> bool:
     """Return whether a difference in a condition must be allowed by the user."""
-    if name == "power_scope":
-        return not _POWER_UNITS.isdisjoint(figure.unit.split("/"))
+    if name == POWER_SCOPE:
+        return _is_of_energy(figure)
     return name not in MARKED or _compares_devices(figure, name)
 
 
@@ -156,6 +157,13 @@ def _grows_with_epochs(figure: Figure) -> bool:
     """Return whether a figure would be larger if an epoch had more samples."""
     metric = "" if figure.state else figure.metric or ""
     return metric.startswith(_OF_EPOCHS) and not metric.endswith("throughput")
+
+
+def _is_of_energy(figure: Figure) -> bool:
+    """Return whether what a meter covers decides about a figure, which may be a ratio of energies."""
+    metric = metric_of(figure.metric) if figure.metric else None
+    units = (figure.unit, metric.unit if metric else "")
+    return any(not _POWER_UNITS.isdisjoint(unit.split("/")) for unit in units)
 
 
 def _compares_devices(figure: Figure, name: str) -> bool:
