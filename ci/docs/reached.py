@@ -55,7 +55,7 @@ class Reached:
 def reached(name: str) -> Reached:
     """Return what the study of a name reaches of its document."""
     study, published = load_study(name), load_published(name)
-    comparable = [figure for figure in published.figures if figure.metric and not figure.not_comparable]
+    comparable = [figure for figure in published.figures if figure.is_comparable]
     groups = list(_groups(study, metrics_of(comparable)))
     _, unmatched = match_figures(published, comparable, groups)
     return Reached(study, len(published.figures), len(comparable), unmatched)
@@ -72,7 +72,8 @@ def reached_lines(names: Sequence[str]) -> Iterator[str]:
     yield "| study | figures | comparable | reached by its own runs |\n|---|---|---|---|"
     each = [reached(name) for name in names]
     yield from (
-        f"| `{one.study.name}` | {one.figures} | {one.comparable} | {one.comparable - len(one.unreached)} |" for one in each
+        f"| `{one.study.name}` | {one.figures} | {one.comparable} | {one.comparable - len(one.unreached)} |"
+        for one in each
     )
     yield "\n| not reached | figures | why |\n|---|---|---|"
     for one in each:

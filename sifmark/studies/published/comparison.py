@@ -105,7 +105,9 @@ def compare_with_published(
     study, tables = select_tables(name)
     if study.context:
         remedy = f"print it: sifmark published.show {study.name}; figures to compare with: sifmark published.list"
-        raise SifmarkError(f"{study.name} is context: {study.context}", remedy, code="results-incomparable")
+        raise SifmarkError(
+            f"{study.name}: its figures are never compared: {study.context}", remedy, code="results-incomparable"
+        )
     figures = [figure for table in tables for figure in table.figures if not metrics or figure.metric in metrics]
     names = frozenset(map(_condition_name, allowed))
     results = load_measured(paths, metrics_of(figures), study.devices, names, trusted_keys)

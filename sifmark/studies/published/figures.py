@@ -74,6 +74,11 @@ class Figure:
     not_comparable: str | None  # why no result should be compared with it
 
     @property
+    def is_comparable(self) -> bool:
+        """Whether a result may be compared with it."""
+        return self.metric is not None and self.not_comparable is None
+
+    @property
     def place(self) -> str:
         """Where it is: `pearc22/1, row 2`."""
         return f"{self.study}/{self.table}, row {self.row}"

@@ -23,6 +23,8 @@ def study_record(study: PublishedStudy) -> Json:
         "url": study.url,
         "tables": len(study.tables),
         "figures": len(study.figures),
+        "comparable": sum(figure.is_comparable for figure in study.figures),
+        "context": study.context,
     }
 
 
