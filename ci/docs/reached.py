@@ -81,7 +81,6 @@ def reached_lines(names: Sequence[str]) -> Iterator[str]:
             if figures := one.unreached_for(limitation):
                 tables = ", ".join(dict.fromkeys(f"`{one.study.name}/{figure.table}`" for figure in figures))
                 yield f"| {tables} | {len(figures)} | {limitation.part}: {limitation.reason} |"
-    yield ""
 
 
 def _groups(study: Study, metrics: Sequence[str]) -> Iterator[MeasuredGroup]:

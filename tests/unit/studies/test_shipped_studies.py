@@ -76,8 +76,9 @@ CELLS = {
         "efficientnet-b4-v100-16": 2 * 2,
         "resnet50-inference": 2 * 2 * 9,
         "resnext101-inference": 2 * 2 * 9,
-        "efficientnet-inference-a100": 2 * 2 * 9,
-        "efficientnet-inference-v100": 2 * 2 * 9 - 1,
+        **{f"efficientnet-{size}-inference-a100": 2 * 9 for size in ("b0", "b4")},
+        "efficientnet-b0-inference-v100": 2 * 9,
+        "efficientnet-b4-inference-v100": 2 * 9 - 1,
         "bert-pretraining-a100": 2 * 2 * 2,  # lengths, precisions, and 1 and 8 GPUs
         "bert-pretraining-v100": 2 * 2 * 2,
         "bert-nodes": 2 * 2 * 5,
