@@ -1,4 +1,4 @@
-"""The published studies as study files: every part of a document is there, images take every run, figures are reached."""
+"""The published studies as study files: parts of a document are there, images take every run, figures are reached."""
 
 import json
 import subprocess
