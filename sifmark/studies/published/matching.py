@@ -10,8 +10,9 @@ from sifmark.studies.published.figures import Device, Figure, Reference
 from sifmark.studies.published.measured import FIELD_OF, GRANULARITY, SAMPLES, SIMULATED, MeasuredGroup
 from sifmark.studies.study import Scalar
 
-# Conditions that may differ: a difference is only marked. All others must not, unless the user allows it.
-MARKED = frozenset(("device", "framework", "framework_version", "data", "instances", "epochs"))
+# Conditions that may differ from a figure's: a difference is only marked. All others must not, unless the user allows
+# it. No document prints how it compiled; the two sides of a ratio are compiled in the same way.
+MARKED = frozenset(("device", "framework", "framework_version", "data", "instances", "epochs", "compile"))
 IDENTITY = ("workload", "task")
 NOT_COMPARABLE, POWER_SCOPE = "not_comparable", "power_scope"
 _OF_EPOCHS = ("epoch", "energy_per_epoch", "training_time")  # beginnings of metrics that grow with an epoch's samples

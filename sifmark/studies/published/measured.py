@@ -24,6 +24,7 @@ FIELD_OF = {
     "devices": COUNT,
     "nodes": NODES,
     "precision": "configuration.precision",
+    "compile": "configuration.compile",
     "batch_size": "configuration.batch_size",
     "micro_batch_size": "configuration.micro_batch_size",
     "replicas": "configuration.replicas",

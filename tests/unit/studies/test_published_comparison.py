@@ -376,14 +376,27 @@ def test_energy_of_a_superchip_is_no_energy_of_its_gpu(monkeypatch: Any) -> None
             observation.numbers["throughput_per_device"] = MetricValue(10.0, "samples/s", None)
         return made
 
-    one = trained("NVIDIA GH200 480GB", ("gh200_jureca",), 1, "board")
-    for scope, metrics in (
-        ("board", {"throughput_per_device", "energy_per_device"}),
-        ("package", {"throughput_per_device"}),
+    rates = {"throughput_per_device"}
+    for own, others, metrics in (
+        ("board", "board", {*rates, "energy_per_device"}),
+        ("board", "package", rates),
+        ("package", "board", rates),
     ):
-        four = trained("NVIDIA GH200 120GB", ("gh200_jedi",), 4, scope)
+        one = trained("NVIDIA GH200 480GB", ("gh200_jureca",), 1, own)
+        four = trained("NVIDIA GH200 120GB", ("gh200_jedi",), 4, others)
         rows = beside(monkeypatch, [one, four], "caraml/nlp-gpu-gh200").rows
         assert {row.figure.metric for row in rows} == metrics
+        assert not any("power_scope" in {each.name for each in row.differs} for row in rows)
+
+
+def test_a_compiled_network_is_not_divided_by_one_as_written(monkeypatch: Any) -> None:
+    seconds = {"workload": "gpt2_large", "batch_size": 64, "batch_size_per_replica": 16, "micro_batch_size": 16}
+    seconds |= {"devices": 4, "replicas": 4}
+    for compiled, found in ((None, 1), ("default", 0)):
+        ddp = group([126.0] * 3, "epoch_time", **seconds, strategy="ddp", compile=compiled)
+        fsdp = group([100.0] * 3, "epoch_time", **seconds, strategy="fsdp", compile=None)
+        rows = beside(monkeypatch, [ddp, fsdp], "turing/figure-6-four-gpus-time").rows
+        assert [row.measured.value for row in rows] == [pytest.approx(100 / 126)] * found
 
 
 def test_four_cards_of_two_dies_are_eight_devices(monkeypatch: Any) -> None:
