@@ -29,6 +29,7 @@ _FOLLOWS: Mapping[str, frozenset[str]] = {
     "batch_size_per_replica": frozenset(("batch_size", "micro_batch_size")),
     "strategy": frozenset(("stages", "replicas", "micro_batch_size", "batch_size_per_replica")),
 }
+SITE = "site"
 Key = tuple[tuple[str, Scalar | None], ...]
 
 
@@ -121,7 +122,9 @@ def is_within(metric: str | None, above: MeasuredGroup, below: MeasuredGroup) ->
 
 
 def _apart_from_choice(group: MeasuredGroup) -> Key:
-    return tuple((name, value) for name, value in group.conditions.items() if name not in {*_CHOSEN, "concurrency"})
+    """Return what results must have in common for one of them to be the best: also their site."""
+    kept = ((name, value) for name, value in group.conditions.items() if name not in {*_CHOSEN, "concurrency"})
+    return (*kept, (SITE, group.row.fields.get(SITE)))
 
 
 def _is_denominator(reference: Reference, above: MeasuredGroup, below: MeasuredGroup, free: set[str]) -> bool:

@@ -360,6 +360,16 @@ def test_a_throughput_within_the_others_latency_is_of_a_batch_that_keeps_it(monk
     assert row.measured.value == pytest.approx(20000 / 100), "the batch of 1024 is slower than the GPU's lowest latency"
 
 
+def test_each_site_has_its_own_best(monkeypatch: Any) -> None:
+    other = answered("a100", 1, 200, 0.009)
+    other.row.fields["site"] = "elsewhere"
+    rows = beside(monkeypatch, [*ANSWERS, other], "graphcore/efficientnet-b0-inference").rows
+    assert [row.measured.value for row in rows if row.figure.metric == "throughput"] == [
+        pytest.approx(4000 / 100),
+        pytest.approx(4000 / 200),
+    ]
+
+
 def test_only_what_the_batch_may_change_differs_between_the_best_of_two_devices(monkeypatch: Any) -> None:
     other = replace(ANSWERS[2], conditions={**ANSWERS[2].conditions, "precision": "fp32"})
     comparison = beside(monkeypatch, [ANSWERS[0], other], "graphcore/efficientnet-b0-inference")
