@@ -201,9 +201,11 @@ class _Matcher:
                 for group, below in pairs
                 if any(group is each for each in best)
             ]
-        if not rows and figure.reference is not None:
-            return UnmatchedFigure(figure, Reason.NO_REFERENCE, reference_text(figure.reference))
-        return rows
+        if rows:
+            return rows
+        if figure.reference is None:
+            return UnmatchedFigure(figure, Reason.NO_VALUE, f"{figure.best}: none of them has one")
+        return UnmatchedFigure(figure, Reason.NO_REFERENCE, reference_text(figure.reference))
 
     def _below(self, figure: Figure, group: MeasuredGroup) -> Iterator[MeasuredGroup]:
         """Yield what a ratio's numerator is to be divided by."""

@@ -370,6 +370,15 @@ def test_each_site_has_its_own_best(monkeypatch: Any) -> None:
     ]
 
 
+def test_the_best_of_results_without_a_value_is_none(monkeypatch: Any) -> None:
+    full = replace(answered("gc200", 1, 58112, 0.001, workload="resnet50"), state="out_of_memory")
+    for observation in full.row.observations:
+        observation.numbers["throughput"] = MetricValue(None, "images/s", "out of memory")
+    comparison = beside(monkeypatch, [full], "graphcore/resnet50-inference")
+    assert not comparison.rows
+    assert [each.figure.printed for each in comparison.unmatched] == ["4.6x", "58,112"]
+
+
 def test_only_what_the_batch_may_change_differs_between_the_best_of_two_devices(monkeypatch: Any) -> None:
     other = replace(ANSWERS[2], conditions={**ANSWERS[2].conditions, "precision": "fp32"})
     comparison = beside(monkeypatch, [ANSWERS[0], other], "graphcore/efficientnet-b0-inference")
