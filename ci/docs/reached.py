@@ -13,7 +13,7 @@ from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.documents import MetricValue
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import resolve_config, target_of
-from sifmark.studies.image_options import division_of
+from sifmark.studies.image_options import SYNTHETIC, division_of
 from sifmark.studies.load import load_study
 from sifmark.studies.published.comparison import UnmatchedFigure, match_figures, metrics_of
 from sifmark.studies.published.figures import Figure
@@ -113,7 +113,7 @@ def _conditions(run: Run, system: System) -> dict[str, Scalar | None]:
         "nodes": run.nodes,
         "batch_size_per_replica": configuration["batch_size"] // configuration["replicas"],
         "samples_per_epoch": SAMPLES.get(data.rpartition("/")[2], configuration["samples_per_epoch"]),
-        "data": "real" if data else "synthetic",
+        "data": "real" if data not in ("", SYNTHETIC) else SYNTHETIC,
         "device": chip,
         "granularity": next((value for words, value in GRANULARITIES.items() if words in chip), "package"),
         "power_scope": next((value for key, value in SCOPES.items() if key in (chip, *system.arguments)), "package"),
