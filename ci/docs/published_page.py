@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from reached import reached_lines
+
 from sifmark.core import paths
 from sifmark.core.console import markdown_lines, markdown_text
 from sifmark.report.outputs.printed import pictures_of
@@ -14,10 +16,10 @@ from sifmark.studies.study import Study
 
 PAGE = paths.CHECKOUT / "docs" / "results" / "published-figures.md"
 PICTURES = paths.CHECKOUT / "docs" / "pictures" / "published"
-STUDIES = ("pearc22", "qwant", "turing", "graphcore", "caraml")
+STUDIES = ("pearc22", "qwant", "turing", "graphcore", "caraml", "deeplearningexamples")
 _HEAD = """# Published tables and figures
 
-Look at what the five studies print before you put your results beside them.
+Look at what the six studies print before you put your results beside them.
 
 Tables are as printed. Ratios are also hollow bars beside what they are relative to, or hollow marks along what \
 differs; a filled part is a printed range. Numbers along devices or batch sizes are also curves. Charts whose numbers \
@@ -28,6 +30,14 @@ a document does not print are listed, not drawn. These commands draw all picture
 ```
 
 Made by `ci/generate`.
+
+## What the studies reach
+
+How many published figures have a counterpart among the runs of the study of the same name: its plan, put through the \
+matcher of `compare --against published:NAME`. Figures that no field of a result is the same as, or that must not be \
+compared, are not counted as comparable. Each of the others has its reason in the study.
+
+{reached}
 """
 
 
@@ -35,7 +45,8 @@ def published_page() -> str:
     """Return the page, in Markdown."""
     commands = "\n".join(f"sifmark published.show {name} --output pictures/" for name in STUDIES)
     sections = [line for name in STUDIES for line in _section(load_study(name), load_published(name))]
-    return "\n".join([_HEAD.format(commands=commands), *sections, "Next: [Metrics](../reference/metrics.md)"]) + "\n"
+    head = _HEAD.format(commands=commands, reached="\n".join(reached_lines(STUDIES)))
+    return "\n".join([head, *sections, "Next: [Metrics](../reference/metrics.md)"]) + "\n"
 
 
 def published_pictures() -> dict[Path, str]:

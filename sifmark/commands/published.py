@@ -24,7 +24,7 @@ def list_published(form: str = TABLE) -> None:
     from sifmark.studies.published.load import load_published, published_names
 
     records = [study_record(load_published(name)) for name in published_names()]
-    columns = ("name", "tables", "figures", "year", "authors", "title")
+    columns = ("name", "tables", "figures", "comparable", "year", "authors", "title")
     # A year is no number with a separator of thousands.
     rows = [[str(record[column]) if column == "year" else record[column] for column in columns] for record in records]
     answer(form, records, Table(columns, rows))
@@ -81,23 +81,24 @@ def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Pat
 
 def _text(study: PublishedStudy, tables: tuple[PublishedTable, ...]) -> Iterator[str]:
     yield _source(study)
-    yield from (f"note: {trap}" for trap in study.traps)
+    yield from (f"note: {trap}" for trap in _traps(study))
     for table in tables:
         yield ""
         yield f"{study.name}/{table.name}: {table.title} ({_place(table)})"
         if table.rows:
             yield from (f"  {line}" for line in align_columns([table.columns, *table.rows]))
-        yield from (f"  note: {note}" for note in _notes(table))
+        yield from (f"  note: {note}" for note in _notes(study, table))
 
 
 def _markdown(study: PublishedStudy, tables: tuple[PublishedTable, ...]) -> Iterator[str]:
     yield markdown_text(_source(study))
+    yield from ("", *(f"- {markdown_text(trap)}" for trap in _traps(study)))
     for table in tables:
         yield from ("", f"**{markdown_text(table.title)}** ({markdown_text(_place(table))})", "")
         if table.rows:
             yield from markdown_lines([table.columns, *table.rows])
             yield ""
-        yield from (f"- {markdown_text(note)}" for note in _notes(table))
+        yield from (f"- {markdown_text(note)}" for note in _notes(study, table))
 
 
 def _source(study: PublishedStudy) -> str:
@@ -108,9 +109,15 @@ def _place(table: PublishedTable) -> str:
     return table.place + (f", page {table.page}" if table.page else "")
 
 
-def _notes(table: PublishedTable) -> list[str]:
+def _traps(study: PublishedStudy) -> list[str]:
+    """Return what to watch for in the whole document."""
+    return [*([f"never compared: {study.context}"] if study.context else []), *study.traps]
+
+
+def _notes(study: PublishedStudy, table: PublishedTable) -> list[str]:
     """Return what to watch for in a table, each note once."""
     figures = table.figures
-    reasons = [f"not comparable: {figure.not_comparable}" for figure in figures if figure.not_comparable]
+    own = [figure.not_comparable for figure in figures if figure.not_comparable != study.context]
+    reasons = [f"not comparable: {reason}" for reason in own if reason]
     missing = [table.no_numbers] if table.no_numbers else []
     return list(dict.fromkeys([*missing, *table.traps, *(trap for each in figures for trap in each.traps), *reasons]))

@@ -12,9 +12,8 @@ THROTTLED = 0.01  # of the timed window in which heat or hardware held the clock
 AT_POWER_LIMIT = 0.1  # of it in which a power limit did, which is how many devices work when they are busy
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
-# Of the bound of a throughput. Figures of published studies lie between 1.3 % and 48 % of it; those below, down to
-# 0.1 %, are of networks that are too small to fill a device: MobileNetV3 on IPUs and an autoencoder (PEARC'22, tables 2
-# and 4).
+# Of the bound of a throughput. Figures of published studies lie between 1.3 % and 77 % of it; those below are of what
+# does not fill a device: MobileNetV3 on IPUs, an autoencoder (PEARC'22, tables 2 and 4), and batches of a few images.
 FAR_BELOW = 0.01
 DO_NOT_PUBLISH = "Do not publish this number."
 _POWER, _OTHER = "power", "other"  # kinds of limits of clocks

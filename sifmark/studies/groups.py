@@ -12,10 +12,9 @@ from sifmark.studies.expand import MOST_RUNS, cells_of
 from sifmark.studies.feasibility import problem_anywhere
 from sifmark.studies.image_options import parse_value, require_together
 from sifmark.studies.study import Group, Scalar, System
-from sifmark.studies.study_file import Document, Place, StudyFile
+from sifmark.studies.study_file import Document, Place, StudyFile, replaced
 
 MOST_TRIED = 500  # cells of a group, of which one has to be possible
-LENGTHS = {"steps", "duration", "epochs"}  # of which a run has one
 _REMOVE = "remove"
 Axes = dict[str, tuple[Scalar, ...]]
 Run = dict[str, Any]  # a `[[run]]` of a document
@@ -192,22 +191,17 @@ def run_name(run: Run, number: int) -> str:
 def places_of(name: str, number: int, key: str, variant: str) -> list[Place]:
     """Return where a key of a run may be, from what decides to what is replaced."""
     in_variant: list[Place] = [("variant", variant, "run", name, key), ("variant", variant, "set", key)]
-    return [*(in_variant if variant else []), ("run", number, key)]
+    own: Place = ("run", number, key)
+    return [*(in_variant if variant else []), own, ("defaults", key), own]
 
 
 def _changed(name: str, run: Run, changes: Mapping[str, Any], has_systems: bool) -> Run:
     own = changes.get("run", {}).get(name, {})
     whole = {"repeats"} if "repeats" in changes else set()
     dropped = whole | ({"systems"} if has_systems else set()) | set(changes.get(_REMOVE, ()))
-    result = _replaced({key: value for key, value in run.items() if key not in dropped}, changes.get("set", {}))
-    result = _replaced(result, {key: value for key, value in own.items() if key != _REMOVE})
+    result = replaced({key: value for key, value in run.items() if key not in dropped}, changes.get("set", {}))
+    result = replaced(result, {key: value for key, value in own.items() if key != _REMOVE})
     return {**{key: value for key, value in result.items() if key not in own.get(_REMOVE, ())}, "name": name}
-
-
-def _replaced(run: Run, changes: Mapping[str, Any]) -> Run:
-    """Return a run with changes. A length replaces the lengths that it excludes."""
-    others = LENGTHS if LENGTHS & changes.keys() else set()
-    return {key: value for key, value in run.items() if key not in others} | dict(changes)
 
 
 def _shown(output: Document, kept: list[str]) -> Document | None:

@@ -12,12 +12,14 @@ from sifmark.core.paths import import_shared
 from sifmark.studies.study import Run, Scalar, System
 
 MAX = "max"  # as batch_size: search for the largest
+WHOLE = "whole"  # as micro_batch_size: the batch of a replica, so that no gradients accumulate
+MICRO = "micro_batch_size"
 SYNTHETIC = "synthetic"
 COMPILE = "compile"
 UNSEEN = 10**9  # samples of data that were not looked at
 # Keys of a run that are no options of an image by themselves.
 DIVISION = ("devices", "nodes", "stages")
-_TURNED = {"workload", "batch_size", "strategy", "scaling", *DIVISION}
+_TURNED = {"workload", "batch_size", MICRO, "strategy", "scaling", *DIVISION}
 _WITH_STAGES = "IPU_SCHEDULES", "MODEL_PARALLEL"  # names in choices.py of the strategies that cut a model
 Cell = Mapping[str, Scalar]
 
@@ -40,7 +42,7 @@ def parse_value(key: str, value: Scalar) -> Any:
     """Return a value of a study as the image understands it. Raises UsageError in the image's words."""
     if key in DIVISION:
         return _whole(key, value)
-    if key == "batch_size" and value == MAX:
+    if (key, value) in (("batch_size", MAX), (MICRO, WHOLE)):
         return value
     action = _actions()[key]
     if key == COMPILE and isinstance(value, bool):  # without the option, the workload's card says whether it is
@@ -67,6 +69,7 @@ def options_of(cell: Cell, division: Division, more: Sequence[str] = ()) -> Any:
     values["strategy"] = _strategy(cell, division)
     size = _batch_size(cell, division)
     values["find_max_batch" if size == MAX else "batch_size"] = size == MAX or size
+    values[MICRO] = _micro_batch(cell, division, size)
     base = _options(tuple(more))
     values |= {"seed": 0, "measured_peak": None, "evaluation_data": None}
     values["threads"] = values.get("threads") or base.threads or 1
@@ -89,6 +92,7 @@ def arguments_of(cell: Cell, division: Division, more: Iterable[str] = ()) -> tu
     texts["stages"] = division.stages if division.stages > 1 else None
     size = _batch_size(cell, division)
     texts |= {"find_max_batch": True} if size == MAX else {"batch_size": size}
+    texts[MICRO] = _micro_batch(cell, division, size)
     words: list[str] = [str(cell["workload"])]
     for key in sorted(texts):
         words += _words(key, texts[key])
@@ -111,7 +115,7 @@ def require_together(cell: Cell, more: Sequence[str] = ()) -> None:
     """Raise UsageError for options of a cell that exclude each other, such as steps and epochs."""
     division = Division(1, 1, 1)
     try:
-        _arguments().parse(arguments_of(cell, division, more))
+        _arguments().parse(list(arguments_of(cell, division, more)))  # the image compares slices with lists
     except usage_error() as error:
         remedy = "leave one of them out; in a variant: remove = [...]"
         raise UsageError(getattr(error, "cause", str(error)), remedy, code="study-invalid") from None
@@ -136,6 +140,16 @@ def _batch_size(cell: Cell, division: Division) -> Scalar | None:
     if size is None or size == MAX or cell.get("scaling") != "weak":
         return size
     return int(size) * division.devices
+
+
+def _micro_batch(cell: Cell, division: Division, size: Scalar | None) -> Scalar | None:
+    micro = cell.get(MICRO)
+    if micro != WHOLE:
+        return micro
+    if not isinstance(size, int):
+        cause = f'{MICRO} = "{WHOLE}" is the batch of a replica, and batch_size is no number'
+        raise UsageError(cause, "add batch_size = ...", code="study-invalid")
+    return size // division.replicas
 
 
 def batch_of_cell(run: Run, size: int | None) -> int | None:

@@ -21,7 +21,7 @@ __all__ = ["load_study", "study_names", "variant_names"]
 # What rows, lines and axes may stand for besides the keys of runs.
 MORE_FIELDS = ("system", "nodes", "devices", "size", "step", "epoch", "phase", "percentile")
 DERIVED_METRICS = ("efficiency", "speedup")  # of a group of results, from their throughput
-_EPOCH = re.compile(r"epochs\.[1-9][0-9]*")
+_EPOCH = re.compile(r"epochs\.[1-9][0-9]*(\.throughput)?")
 
 
 def load_study(name_or_path: str, variant: str = "") -> Study:
@@ -40,7 +40,7 @@ def load_study(name_or_path: str, variant: str = "") -> Study:
         systems=systems,
         groups=groups,
         outputs=_outputs(file, document, groups),
-        limitations=tuple(Limitation(**each) for each in document.get("cannot_repeat", ())),
+        limitations=tuple(map(_limitation, document.get("cannot_repeat", ()))),
         variant=variant,
     )
 
@@ -63,6 +63,10 @@ def _systems(file: StudyFile, document: Mapping[str, Any], variant: str) -> tupl
             raise file.unknown("recipe", table["image"], recipe_names(), (*place, "image"))
         systems[table["name"]] = _system(table)
     return tuple(systems.values())
+
+
+def _limitation(table: Mapping[str, Any]) -> Limitation:
+    return Limitation(table["part"], table["reason"], tuple(table.get("figures", ())))
 
 
 def _system(table: Mapping[str, Any]) -> System:

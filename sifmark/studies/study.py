@@ -43,6 +43,7 @@ class Limitation:
 
     part: str
     reason: str
+    figures: tuple[str, ...] = ()  # published ones that have no counterpart for it: `TABLE`, `TABLE, row N[, COLUMN]`
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 OWN = Path("studies")  # the site's own, below the working folder
 SUFFIX = ".toml"
 SCHEMA = "study-1.0"
+LENGTHS = frozenset(("steps", "duration", "epochs"))  # of which a run has one
 _LINE = re.compile(r"at line (\d+)")
 Document = dict[str, Any]
 Place = Sequence[str | int]  # of a value in a document
@@ -88,7 +89,15 @@ def read_study_file(path: Path) -> StudyFile:
     errors = sorted(errors_of(SCHEMA, document), key=lambda each: file.lines.of(each.absolute_path))
     if errors:
         raise _schema_error(file, errors[0])
+    defaults = document.pop("defaults", {})
+    document["run"] = [replaced(defaults, run) for run in document["run"]]
     return file
+
+
+def replaced(run: Document, changes: Mapping[str, Any]) -> Document:
+    """Return a run with changes. A length replaces the lengths that it excludes."""
+    others = LENGTHS if LENGTHS & changes.keys() else frozenset()
+    return {key: value for key, value in run.items() if key not in others} | dict(changes)
 
 
 def _schema_error(file: StudyFile, error: "ValidationError") -> UsageError:

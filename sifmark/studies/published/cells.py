@@ -22,8 +22,9 @@ _BOUNDS = {
     "over": Bound.AT_LEAST,
     "less than": Bound.AT_MOST,
     "upto": Bound.AT_MOST,
+    "within": Bound.AT_MOST,
 }
-_WORDS = {"double": "2"}
+_WORDS = {"double": "2", "higher": "more than 1"}
 
 
 def parse_cell(text: str) -> PrintedNumber:

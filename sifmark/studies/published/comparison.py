@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sifmark.core.errors import unknown_name
+from sifmark.core.errors import SifmarkError, unknown_name
 from sifmark.results.comparison.intervals import Mean, Ratio, mean, ratio
 from sifmark.studies.published.figures import OUT_OF_MEMORY, Bound, Figure, PublishedStudy, PublishedTable
 from sifmark.studies.published.listing import reference_text
@@ -13,10 +13,12 @@ from sifmark.studies.published.matching import (
     NOT_COMPARABLE,
     ConditionDifference,
     allowable_names,
+    best_of,
     decides,
     denominators,
     differences,
     is_candidate,
+    is_within,
     not_printed,
 )
 from sifmark.studies.published.measured import (
@@ -97,15 +99,39 @@ def compare_with_published(
 ) -> PublishedComparison:
     """Compare results with the figures of NAME or NAME/TABLE, with those of `metrics` if there are any.
 
-    `allowed` are conditions that may differ although they make a comparison meaningless. Raises UsageError.
+    `allowed` are conditions that may differ although they make a comparison meaningless. Raises UsageError, and
+    SifmarkError for a study that is context.
     """
     study, tables = select_tables(name)
+    if study.context:
+        remedy = f"print it: sifmark published.show {study.name}; figures to compare with: sifmark published.list"
+        raise SifmarkError(
+            f"{study.name}: its figures are never compared: {study.context}", remedy, code="results-incomparable"
+        )
     figures = [figure for table in tables for figure in table.figures if not metrics or figure.metric in metrics]
     names = frozenset(map(_condition_name, allowed))
-    references = [figure.reference.metric for figure in figures if figure.reference]
-    wanted = dict.fromkeys(name for name in (*(figure.metric for figure in figures), *references) if name)
-    results = load_measured(paths, tuple(wanted), study.devices, names, trusted_keys)
-    matcher = _Matcher(study, results.groups, names)
+    results = load_measured(paths, metrics_of(figures), study.devices, names, trusted_keys)
+    rows, unmatched = match_figures(study, figures, results.groups, names)
+    return PublishedComparison(study, tables, rows, unmatched, results)
+
+
+def metrics_of(figures: Iterable[Figure]) -> tuple[str, ...]:
+    """Return the metrics that figures are compared by."""
+    names: dict[str | None, None] = {}
+    for figure in figures:
+        to = figure.reference
+        names |= dict.fromkeys((figure.metric, figure.best, figure.within, *((to.metric, to.best) if to else ())))
+    return tuple(name for name in names if name)
+
+
+def match_figures(
+    study: PublishedStudy,
+    figures: Iterable[Figure],
+    groups: Sequence[MeasuredGroup],
+    allowed: frozenset[str] = frozenset(),
+) -> tuple[tuple[PublishedRow, ...], tuple[UnmatchedFigure, ...]]:
+    """Return a row for each figure and its counterpart among groups of results, and the figures without one."""
+    matcher = _Matcher(study, groups, allowed)
     rows: list[PublishedRow] = []
     unmatched: list[UnmatchedFigure] = []
     for figure in figures:
@@ -114,7 +140,7 @@ def compare_with_published(
                 unmatched.append(missing)
             case compared:
                 rows += compared
-    return PublishedComparison(study, tables, tuple(rows), tuple(unmatched), results)
+    return tuple(rows), tuple(unmatched)
 
 
 def _condition_name(name: str) -> str:
@@ -166,16 +192,20 @@ class _Matcher:
 
     def _rows(self, figure: Figure, groups: Sequence[MeasuredGroup]) -> "list[PublishedRow] | UnmatchedFigure":
         if figure.state or figure.reference is None:
-            rows = [self._row(figure, group, None, _measured(figure, group)) for group in groups]
+            rows = [self._row(figure, group, None, _measured(figure, group)) for group in best_of(figure.best, groups)]
         else:
+            pairs = [(group, below) for group in groups for below in self._below(figure, group)]
+            best = best_of(figure.best, [group for group, _ in pairs])
             rows = [
                 self._row(figure, group, below, _measured_ratio(figure, group, below))
-                for group in groups
-                for below in self._below(figure, group)
+                for group, below in pairs
+                if any(group is each for each in best)
             ]
-        if not rows and figure.reference is not None:
-            return UnmatchedFigure(figure, Reason.NO_REFERENCE, reference_text(figure.reference))
-        return rows
+        if rows:
+            return rows
+        if figure.reference is None:
+            return UnmatchedFigure(figure, Reason.NO_VALUE, f"{figure.best}: none of them has one")
+        return UnmatchedFigure(figure, Reason.NO_REFERENCE, reference_text(figure.reference))
 
     def _below(self, figure: Figure, group: MeasuredGroup) -> Iterator[MeasuredGroup]:
         """Yield what a ratio's numerator is to be divided by."""
@@ -186,7 +216,8 @@ class _Matcher:
             yield group
             return
         others = denominators(reference, group, self.groups)
-        yield from (other for other in others if other.row.values(str(figure.metric)))
+        best = best_of(reference.best, [other for other in others if other.row.values(str(figure.metric))])
+        yield from (other for other in best if is_within(figure.within, group, other))
 
     def _row(self, figure: Figure, group: MeasuredGroup, below: MeasuredGroup | None, measured: Mean) -> PublishedRow:
         differs = tuple(differences(figure, group, self.study.devices))

@@ -46,6 +46,7 @@ class Reference:
     conditions: Conditions
     batch_times: float | None = None  # the batch per replica of the denominator, over that of the numerator
     metric: str | None = None
+    best: str | None = None  # as of a figure, among what could be the denominator
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +68,15 @@ class Figure:
     state: str | None
     conditions: Conditions
     reference: Reference | None
+    best: str | None  # a metric: of results that differ in their batch alone, the best in it is meant
+    within: str | None  # a metric of a ratio, in which the numerator must not be worse than the denominator
     traps: tuple[str, ...]
     not_comparable: str | None  # why no result should be compared with it
+
+    @property
+    def is_comparable(self) -> bool:
+        """Whether a result may be compared with it."""
+        return self.metric is not None and self.not_comparable is None
 
     @property
     def place(self) -> str:
@@ -104,6 +112,7 @@ class PublishedStudy:
     devices: Mapping[str, Device]
     traps: tuple[str, ...]
     tables: tuple[PublishedTable, ...]
+    context: str | None = None  # why nothing is compared with any of its figures
 
     @property
     def figures(self) -> tuple[Figure, ...]:

@@ -23,6 +23,8 @@ def study_record(study: PublishedStudy) -> Json:
         "url": study.url,
         "tables": len(study.tables),
         "figures": len(study.figures),
+        "comparable": sum(figure.is_comparable for figure in study.figures),
+        "context": study.context,
     }
 
 
@@ -61,6 +63,8 @@ def figure_record(figure: Figure) -> Json:
         "state": figure.state,
         "conditions": _plain(figure.conditions),
         "relative_to": None if figure.reference is None else _reference(figure.reference),
+        "best": figure.best,
+        "within": figure.within,
         "traps": list(figure.traps),
         "not_comparable": figure.not_comparable,
     }
@@ -82,7 +86,8 @@ def reference_text(reference: Reference) -> str:
     """Return what a ratio is to, in a line."""
     batch = [] if reference.batch_times is None else [f"{reference.batch_times:g} times the batch size"]
     metric = [] if reference.metric is None else [f"metric {reference.metric}"]
-    return ", ".join([*filter(None, [conditions_text(reference.conditions)]), *batch, *metric])
+    best = [] if reference.best is None else [f"the best in {reference.best}"]
+    return ", ".join([*filter(None, [conditions_text(reference.conditions)]), *batch, *metric, *best])
 
 
 def _reference(reference: Reference) -> Json:
@@ -91,6 +96,8 @@ def _reference(reference: Reference) -> Json:
         fields["batch_size_per_replica"] = {"times": reference.batch_times}
     if reference.metric is not None:
         fields["metric"] = reference.metric
+    if reference.best is not None:
+        fields["best"] = reference.best
     return fields
 
 

@@ -110,6 +110,7 @@ class _DocumentReader:
             devices={name: self._device(name, fields) for name, fields in document["devices"].items()},
             traps=tuple(document.get("traps", ())),
             tables=tuple(map(self._table, document["tables"])),
+            context=document.get("context"),
         )
 
     def _device(self, name: str, fields: Json) -> Device:
@@ -174,7 +175,7 @@ class _DocumentReader:
             printed=cell,
             printed_unit=column["printed_unit"],
             number=None,
-            metric=self._metric(column, where),
+            metric=self._known(column["metric"], where),
             unit=str(given.get(UNIT, column.get("unit", ""))),
             low=None,
             high=None,
@@ -182,9 +183,13 @@ class _DocumentReader:
             state=column.get("states", {}).get(cell),
             conditions=self._values(conditions, where),
             reference=self._reference({**column.get("reference", {}), **given.get(AGAINST, {})}, where),
+            best=self._known(column.get("best"), where),
+            within=self._known(column.get("within"), where),
             traps=(*table.get("traps", ()), *column.get("traps", ())),
-            not_comparable=_objection(table, column, conditions),
+            not_comparable=self.document.get("context") or _objection(table, column, conditions),
         )
+        if figure.metric is None and figure.not_comparable is None:
+            self._refuse(f"{where}: no metric is the same", "say why in `not_comparable` of the column or table")
         return figure if figure.state else self._measured(figure, column, where)
 
     def _measured(self, figure: Figure, column: Json, where: str) -> Figure:
@@ -196,8 +201,8 @@ class _DocumentReader:
         low, high, bound = _converted(number, column)
         return replace(figure, number=number, low=low, high=high, bound=bound)
 
-    def _metric(self, column: Json, where: str) -> str | None:
-        name: str | None = column["metric"]
+    def _known(self, name: str | None, where: str) -> str | None:
+        """Return the name of a metric. Raises UsageError for an unknown one."""
         if name is not None and name not in self.metrics and not _SPANS.fullmatch(name):
             error = unknown_name("metric", name, self.metrics, "sifmark compare --metrics all")
             self._refuse(f"{where}: {error.cause}", error.remedy)
@@ -207,11 +212,11 @@ class _DocumentReader:
         if not fields:
             return None
         times, rest = None, dict(fields)
-        metric = rest.pop("metric", None)
+        metric, best = (self._known(rest.pop(name, None), where) for name in ("metric", "best"))
         if isinstance(batch := rest.get("batch_size_per_replica"), dict):
             times = float(batch["times"])
             del rest["batch_size_per_replica"]
-        return Reference(self._values(rest, where), times, metric)
+        return Reference(self._values(rest, where), times, metric, best)
 
     def _values(self, conditions: Json, where: str) -> Conditions:
         """Return conditions as tuples. Raises UsageError for an unknown name or value."""

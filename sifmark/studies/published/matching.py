@@ -1,28 +1,36 @@
 """Which results are the counterpart of a published figure, and in what they differ from it."""
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from sifmark.results.catalogue import Direction, direction_of, metric_of
+from sifmark.results.comparison.intervals import mean
 from sifmark.studies.published.figures import Device, Figure, Reference
 from sifmark.studies.published.measured import FIELD_OF, GRANULARITY, SAMPLES, SIMULATED, MeasuredGroup
 from sifmark.studies.study import Scalar
 
-# Conditions that may differ: a difference is only marked. All others must not, unless the user allows it.
-MARKED = frozenset(("device", "framework", "framework_version", "data", "instances", "epochs"))
+# Conditions that may differ from a figure's: a difference is only marked. All others must not, unless the user allows
+# it. No document prints how it compiled; the two sides of a ratio are compiled in the same way.
+MARKED = frozenset(("device", "framework", "framework_version", "data", "instances", "epochs", "compile"))
 IDENTITY = ("workload", "task")
-NOT_COMPARABLE = "not_comparable"
+NOT_COMPARABLE, POWER_SCOPE = "not_comparable", "power_scope"
 _OF_EPOCHS = ("epoch", "energy_per_epoch", "training_time")  # beginnings of metrics that grow with an epoch's samples
 _EPOCHS = ("epochs", SAMPLES)  # which other metrics do not depend on
 _POWER_UNITS = frozenset(("J", "W", "Wh"))  # of a figure, or of a part of it: images/Wh, J/image
 _BATCHES = ("batch_size", "batch_size_per_replica", "micro_batch_size")
+# What a device may choose for its best, alone and between the two sides of a ratio.
+_CHOSEN = frozenset((*_BATCHES, "replicas", "stages", "strategy"))
 # What a ratio's two sides may also differ in if they differ in the first.
 _FOLLOWS: Mapping[str, frozenset[str]] = {
-    "device": frozenset((GRANULARITY, "framework_version", "power_scope")),
+    "device": frozenset((GRANULARITY, "framework_version", POWER_SCOPE)),
     "devices": frozenset(("replicas", "nodes", "batch_size", "strategy", "instances")),
     "batch_size": frozenset(("batch_size_per_replica", "micro_batch_size")),
     "batch_size_per_replica": frozenset(("batch_size", "micro_batch_size")),
     "strategy": frozenset(("stages", "replicas", "micro_batch_size", "batch_size_per_replica")),
 }
+SITE = "site"
+Key = tuple[tuple[str, Scalar | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +61,7 @@ def is_candidate(figure: Figure, group: MeasuredGroup) -> bool:
 def differences(figure: Figure, group: MeasuredGroup, devices: Mapping[str, Device]) -> list[ConditionDifference]:
     """Return in what a group differs from the conditions of a figure."""
     skipped = IDENTITY if _grows_with_epochs(figure) else (*IDENTITY, *_EPOCHS)
+    skipped = skipped if _is_of_energy(figure) else (*skipped, POWER_SCOPE)
     wanted = {name: values for name, values in figure.conditions.items() if name not in skipped}
     different = [each for name, values in wanted.items() if (each := _difference(name, values, group))]
     names = {devices[str(name)].granularity for name in figure.conditions.get("device", ())}
@@ -75,18 +84,47 @@ def not_printed(figure: Figure, group: MeasuredGroup) -> list[ConditionDifferenc
 
 def decides(name: str, figure: Figure) -> bool:
     """Return whether a difference in a condition must be allowed by the user."""
-    if name == "power_scope":
-        return not _POWER_UNITS.isdisjoint(figure.unit.split("/"))
+    if name == POWER_SCOPE:
+        return _is_of_energy(figure)
     return name not in MARKED or _compares_devices(figure, name)
 
 
 def denominators(reference: Reference, above: MeasuredGroup, groups: Iterable[MeasuredGroup]) -> list[MeasuredGroup]:
     """Return the groups that a ratio's numerator is to be divided by: like it in all that is not said to differ."""
     overridden = set(reference.conditions) | ({"batch_size_per_replica"} if reference.batch_times else set())
+    overridden |= _CHOSEN if reference.best else set()
     free = overridden.union(*(_FOLLOWS.get(name, frozenset()) for name in overridden))
     if "devices" in free and "batch_size" in free:
         free -= {"batch_size_per_replica"} - overridden
     return [group for group in groups if _is_denominator(reference, above, group, free)]
+
+
+def best_of(metric: str | None, groups: Sequence[MeasuredGroup]) -> list[MeasuredGroup]:
+    """Return of groups that differ in their batch, or in what it may follow, the best in a metric; all without one."""
+    if metric is None:
+        return list(groups)
+    sign = -1 if direction_of(metric) is Direction.LOWER else 1
+    alike: dict[Key, list[MeasuredGroup]] = defaultdict(list)
+    for group in groups:
+        if mean(group.row.values(metric)).value is not None:
+            alike[_apart_from_choice(group)].append(group)
+    return [max(each, key=lambda group: sign * (mean(group.row.values(metric)).value or 0)) for each in alike.values()]
+
+
+def is_within(metric: str | None, above: MeasuredGroup, below: MeasuredGroup) -> bool:
+    """Return whether a numerator is not worse in a metric than its denominator."""
+    if metric is None:
+        return True
+    own, other = (mean(group.row.values(metric)).value for group in (above, below))
+    if own is None or other is None:
+        return False
+    return own <= other if direction_of(metric) is Direction.LOWER else own >= other
+
+
+def _apart_from_choice(group: MeasuredGroup) -> Key:
+    """Return what results must have in common for one of them to be the best: also their site."""
+    kept = ((name, value) for name, value in group.conditions.items() if name not in {*_CHOSEN, "concurrency"})
+    return (*kept, (SITE, group.row.fields.get(SITE)))
 
 
 def _is_denominator(reference: Reference, above: MeasuredGroup, below: MeasuredGroup, free: set[str]) -> bool:
@@ -123,6 +161,13 @@ def _grows_with_epochs(figure: Figure) -> bool:
     """Return whether a figure would be larger if an epoch had more samples."""
     metric = "" if figure.state else figure.metric or ""
     return metric.startswith(_OF_EPOCHS) and not metric.endswith("throughput")
+
+
+def _is_of_energy(figure: Figure) -> bool:
+    """Return whether what a meter covers decides about a figure, which may be a ratio of energies."""
+    metric = metric_of(figure.metric) if figure.metric else None
+    units = (figure.unit, metric.unit if metric else "")
+    return any(not _POWER_UNITS.isdisjoint(unit.split("/")) for unit in units)
 
 
 def _compares_devices(figure: Figure, name: str) -> bool:

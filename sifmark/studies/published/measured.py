@@ -24,6 +24,7 @@ FIELD_OF = {
     "devices": COUNT,
     "nodes": NODES,
     "precision": "configuration.precision",
+    "compile": "configuration.compile",
     "batch_size": "configuration.batch_size",
     "micro_batch_size": "configuration.micro_batch_size",
     "replicas": "configuration.replicas",
@@ -115,10 +116,10 @@ def _measured_group(
         values[SAMPLES] = fields.get(DATA_SAMPLES)
     accelerator: str | None = fields.get(NAME)
     values["device"] = accelerator
-    return MeasuredGroup(row, state, values, _matching(accelerator, values[GRANULARITY], devices))
+    return MeasuredGroup(row, state, values, devices_like(accelerator, values[GRANULARITY], devices))
 
 
-def _matching(name: str | None, granularity: Scalar | None, devices: Mapping[str, Device]) -> tuple[str, ...]:
+def devices_like(name: str | None, granularity: Scalar | None, devices: Mapping[str, Device]) -> tuple[str, ...]:
     """Return the devices of a study that an accelerator may be: by name, and by what counts as one."""
     alike = [each for each in devices.values() if name and re.search(each.pattern, name, re.IGNORECASE)]
     same = [each.name for each in alike if each.granularity == granularity]

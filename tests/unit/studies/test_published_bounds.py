@@ -76,13 +76,30 @@ SHARES = {figure.place: (figure, device) for figure, device in throughputs()}
 @pytest.mark.parametrize(("figure", "published"), RATES)
 def test_a_published_throughput_is_below_its_bound(figure: Figure, published: Device) -> None:
     fraction = share(figure, published)
-    assert math.isnan(fraction) or fraction < 0.5, f"{fraction:.2f} of what the device can do"
+    assert math.isnan(fraction) or fraction < 0.8, f"{fraction:.2f} of what the device can do"
+
+
+def test_a_figure_above_the_peak_of_its_device_is_refused() -> None:
+    """19 sequences/s of 512 tokens in FP32 on a V100, as a README has them."""
+    table = next(table for table in load_published("deeplearningexamples").tables if table.name == "bert-pretraining")
+    devices = load_published("deeplearningexamples").devices
+    rows = {(figure.printed, str(figure.conditions["device"][0])): figure for figure in table.figures}
+    for printed in ("19", "149.6"):
+        figure = rows[printed, "v100_32"]
+        assert figure.not_comparable
+        assert share(figure, devices["v100_32"]) > 1
 
 
 def test_most_throughputs_have_a_bound() -> None:
     bounded = [place for place, (figure, device) in SHARES.items() if not math.isnan(share(figure, device))]
-    assert {place.split("/")[0] for place in bounded} >= {"caraml", "graphcore", "pearc22", "qwant"}
-    assert len(bounded) >= 30
+    assert {place.split("/")[0] for place in bounded} >= {
+        "caraml",
+        "deeplearningexamples",
+        "graphcore",
+        "pearc22",
+        "qwant",
+    }
+    assert len(bounded) >= 250
 
 
 @pytest.mark.parametrize(

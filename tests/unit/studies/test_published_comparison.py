@@ -26,7 +26,7 @@ from sifmark.results.load import document_problems
 from sifmark.studies.published.comparison import PublishedComparison, Reason, compare_with_published
 from sifmark.studies.published.load import load_published
 from sifmark.studies.published.matching import decides
-from sifmark.studies.published.measured import FIELD_OF, MeasuredGroup, MeasuredResults
+from sifmark.studies.published.measured import FIELD_OF, MeasuredGroup, MeasuredResults, devices_like
 
 FLOPS, CARDS = import_shared("results.roofline"), import_shared("rules.identity")
 SERIAL = itertools.count(1)
@@ -319,6 +319,139 @@ def test_a_ratio_of_devices_needs_both(monkeypatch: Any) -> None:
     assert len(beside(monkeypatch, other, "turing/figure-2-h100", "batch_size").rows) == 0
 
 
+def answered(device: str, batch: int, rate: float, latency: float, **more: Any) -> MeasuredGroup:
+    """Results of requests on four IPUs or one A100: a throughput and a median latency."""
+    count = 4 if device == "gc200" else 1
+    conditions: Result = {
+        "workload": "efficientnet_b0", "task": "inference", "concurrency": 1, "epochs": None, "device": device,
+        "devices_of_the_study": (device,), "devices": count, "replicas": count, "batch_size": batch * count,
+        "batch_size_per_replica": batch, "micro_batch_size": batch,
+    }  # fmt: skip
+    answers = group([rate] * 3, **conditions | more)
+    for observation in answers.row.observations:
+        observation.numbers["latency_p50"] = MetricValue(latency, "s", None)
+    return answers
+
+
+ANSWERS = [
+    answered("gc200", 1, 4000, 0.001),
+    answered("gc200", 8, 20000, 0.0016),
+    answered("a100", 1, 100, 0.010),
+    answered("a100", 256, 5000, 0.050),
+]
+
+
+def test_a_ratio_at_the_lowest_latency_is_of_each_devices_own_batch(monkeypatch: Any) -> None:
+    rows = beside(monkeypatch, ANSWERS, "graphcore/efficientnet-b0-inference").rows
+    assert [row.figure.metric for row in rows] == ["throughput", "latency_p50"]
+    assert [row.measured.value for row in rows] == [pytest.approx(4000 / 100), pytest.approx(0.001 / 0.010)]
+
+
+def test_a_ratio_at_any_batch_is_to_the_highest_throughput(monkeypatch: Any) -> None:
+    (row,) = beside(monkeypatch, ANSWERS, "graphcore/efficientnet-b0-any-batch").rows
+    assert row.measured.value == pytest.approx(4000 / 5000)
+    assert row.verdict == "", "the document says: higher"
+
+
+def test_a_throughput_within_the_others_latency_is_of_a_batch_that_keeps_it(monkeypatch: Any) -> None:
+    slow = answered("gc200", 1024, 90000, 0.011)
+    groups = [replace(each, conditions={**each.conditions, "workload": "lstm"}) for each in [*ANSWERS, slow]]
+    (row,) = beside(monkeypatch, groups, "graphcore/lstm-inference").rows
+    assert row.measured.value == pytest.approx(20000 / 100), "the batch of 1024 is slower than the GPU's lowest latency"
+
+
+def test_each_site_has_its_own_best(monkeypatch: Any) -> None:
+    other = answered("a100", 1, 200, 0.009)
+    other.row.fields["site"] = "elsewhere"
+    rows = beside(monkeypatch, [*ANSWERS, other], "graphcore/efficientnet-b0-inference").rows
+    assert [row.measured.value for row in rows if row.figure.metric == "throughput"] == [
+        pytest.approx(4000 / 100),
+        pytest.approx(4000 / 200),
+    ]
+
+
+def test_the_best_of_results_without_a_value_is_none(monkeypatch: Any) -> None:
+    full = replace(answered("gc200", 1, 58112, 0.001, workload="resnet50"), state="out_of_memory")
+    for observation in full.row.observations:
+        observation.numbers["throughput"] = MetricValue(None, "images/s", "out of memory")
+    comparison = beside(monkeypatch, [full], "graphcore/resnet50-inference")
+    assert not comparison.rows
+    assert [each.figure.printed for each in comparison.unmatched] == ["4.6x", "58,112"]
+
+
+def test_only_what_the_batch_may_change_differs_between_the_best_of_two_devices(monkeypatch: Any) -> None:
+    other = replace(ANSWERS[2], conditions={**ANSWERS[2].conditions, "precision": "fp32"})
+    comparison = beside(monkeypatch, [ANSWERS[0], other], "graphcore/efficientnet-b0-inference")
+    assert not comparison.rows
+    assert reasons(comparison) == {Reason.NO_REFERENCE}
+
+
+def test_energy_of_a_superchip_is_no_energy_of_its_gpu(monkeypatch: Any) -> None:
+    def trained(device: str, names: tuple[str, ...], devices: int, scope: str) -> MeasuredGroup:
+        conditions = on(devices) | {"workload": "gpt_800m", "device": device, "power_scope": scope}
+        made = group([1000.0] * 3, "energy_per_device", **conditions, devices_of_the_study=names)
+        for observation in made.row.observations:
+            observation.numbers["energy_per_device"] = MetricValue(1000.0, "J", None)
+            observation.numbers["throughput_per_device"] = MetricValue(10.0, "samples/s", None)
+        return made
+
+    rates = {"throughput_per_device"}
+    for own, others, metrics in (
+        ("board", "board", {*rates, "energy_per_device"}),
+        ("board", "package", rates),
+        ("package", "board", rates),
+    ):
+        one = trained("NVIDIA GH200 480GB", ("gh200_jureca",), 1, own)
+        four = trained("NVIDIA GH200 120GB", ("gh200_jedi",), 4, others)
+        rows = beside(monkeypatch, [one, four], "caraml/nlp-gpu-gh200").rows
+        assert {row.figure.metric for row in rows} == metrics
+        assert not any("power_scope" in {each.name for each in row.differs} for row in rows)
+
+
+def test_a_compiled_network_is_not_divided_by_one_as_written(monkeypatch: Any) -> None:
+    seconds = {"workload": "gpt2_large", "batch_size": 64, "batch_size_per_replica": 16, "micro_batch_size": 16}
+    seconds |= {"devices": 4, "replicas": 4}
+    for compiled, found in ((None, 1), ("default", 0)):
+        ddp = group([126.0] * 3, "epoch_time", **seconds, strategy="ddp", compile=compiled)
+        fsdp = group([100.0] * 3, "epoch_time", **seconds, strategy="fsdp", compile=None)
+        rows = beside(monkeypatch, [ddp, fsdp], "turing/figure-6-four-gpus-time").rows
+        assert [row.measured.value for row in rows] == [pytest.approx(100 / 126)] * found
+
+
+def test_four_cards_of_two_dies_are_eight_devices(monkeypatch: Any) -> None:
+    def node(device: str, names: tuple[str, ...], devices: int, rate: float) -> MeasuredGroup:
+        granularity = "die" if "mi250" in names else "package"
+        conditions = on(devices) | {"workload": "gpt_800m", "device": device, "granularity": granularity}
+        return group([rate] * 3, **conditions, devices_of_the_study=names)
+
+    dies = devices_like("AMD Instinct MI250", "die", load_published("caraml").devices)
+    assert set(dies) == {"mi250", "mi250_die"}
+    groups = [node("NVIDIA A100-SXM4-40GB", ("a100",), 4, 160), node("AMD Instinct MI250", dies, 8, 100)]
+    (row,) = beside(monkeypatch, groups, "caraml/nlp-gpu-a100").rows
+    assert row.measured.value == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("NVIDIA H100", "h100_sxm"),
+        ("NVIDIA H100 80GB HBM3", ""),
+        ("NVIDIA H100 PCIe", "h100_pcie"),
+        ("NVIDIA H100 NVL", ""),
+    ],
+)
+def test_the_h100_of_94_gb_is_apart_from_others(name: str, device: str) -> None:
+    assert devices_like(name, "package", load_published("caraml").devices) == ((device,) if device else ())
+
+
+def test_context_is_never_divided(tmp_path: Path) -> None:
+    folder = written(tmp_path / "results", repeats(1700))
+    with refused(SifmarkError, "results-incomparable") as error:
+        run(folder, "published:context")
+    assert "never compared" in error.value.cause
+    assert not any(figure.is_comparable for figure in load_published("context").figures)
+
+
 def test_a_ratio_of_two_metrics_is_of_the_same_results(monkeypatch: Any) -> None:
     conditions = {
         "device": "GC200", "devices_of_the_study": ("gc200",), "strategy": "pipelined", "stages": 4, "devices": 4,
@@ -327,15 +460,15 @@ def test_a_ratio_of_two_metrics_is_of_the_same_results(monkeypatch: Any) -> None
     timed = group((20, 20, 20), "epoch_time", **conditions)
     for observation in timed.row.observations:
         observation.numbers["phases.compile"] = MetricValue(42.0, "s", None)
-    (row,) = beside(monkeypatch, [timed], "turing/appendix-compile").rows
+    (row,) = beside(monkeypatch, [timed], "turing/figure-8-compile").rows
     assert row.measured.value == pytest.approx(2.1)
 
 
-def test_seconds_of_epochs_of_unknown_length_are_refused(monkeypatch: Any) -> None:
+def test_seconds_of_epochs_of_another_length_are_refused(monkeypatch: Any) -> None:
     single = {"device": "NVIDIA A100-SXM4-80GB", "devices_of_the_study": ("a100_80",), "batch_size": 1}
     comparison = beside(monkeypatch, [group((2500, 2501, 2502), "epoch_time", **single)], "turing/5")
     details = [each.detail for each in comparison.unmatched if each.figure.column.startswith("Avg")]
-    assert details[0] == "samples_per_epoch 1000 (not printed)"
+    assert details[0] == "samples_per_epoch 1000 (35453)"
     allowed = beside(monkeypatch, [group((2500, 2501, 2502), "epoch_time", **single)], "turing/5", "samples_per_epoch")
     assert [row.figure.printed for row in allowed.rows] == ["2 555.80"]
 

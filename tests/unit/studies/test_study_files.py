@@ -10,8 +10,9 @@ from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import read_schema
 from sifmark.studies.expand import expand
+from sifmark.studies.feasibility import resolve_config, target_of
 from sifmark.studies.groups import apply_variant
-from sifmark.studies.image_options import DIVISION, option_keys
+from sifmark.studies.image_options import DIVISION, division_of, option_keys
 from sifmark.studies.load import load_study
 from sifmark.studies.study import Run, Study, System
 from sifmark.studies.study_file import Lines, read_study_file, study_names
@@ -103,6 +104,77 @@ def test_weak_scaling_multiplies_the_batch_by_the_devices(tmp_path: Path) -> Non
 def test_max_searches_for_the_largest_batch(tmp_path: Path) -> None:
     (run,) = runs(tmp_path, '[[run]]\nworkload = "resnet50"\nbatch_size = "max"')
     assert run.arguments == ("resnet50", "--find-max-batch")
+
+
+DEFAULTS = """
+    [defaults]
+    task = "training"
+    duration = "9s"
+    precision = "bf16"
+    [[run]]
+    workload = "resnet50"
+    [[run]]
+    name = "other"
+    workload = "lstm"
+    precision = "fp32"
+    steps = 9
+    [variant.short]
+    set = { steps = 4 }
+    [variant.bare]
+    remove = ["precision"]
+    """
+
+
+def test_runs_take_what_they_do_not_have_from_the_defaults(tmp_path: Path) -> None:
+    first, second = (run.cell for run in runs(tmp_path, DEFAULTS))
+    assert first == {"workload": "resnet50", "task": "training", "duration": "9s", "precision": "bf16"}
+    assert second == {"workload": "lstm", "task": "training", "steps": 9, "precision": "fp32"}, (
+        "a length takes the other's place"
+    )
+
+
+def test_variants_change_defaults_as_what_runs_have(tmp_path: Path) -> None:
+    short, bare = load(tmp_path, DEFAULTS, "short"), load(tmp_path, DEFAULTS, "bare")
+    assert all(group.axes["steps"] == (4,) and "duration" not in group.axes for group in short.groups)
+    assert not any("precision" in group.axes for group in bare.groups)
+
+
+def test_an_error_in_a_default_names_its_line(tmp_path: Path) -> None:
+    text = """
+        [defaults]
+        precision = "fp17"
+        [[run]]
+        workload = "resnet50"
+        """
+    assert refusal_of(tmp_path, text)[0].startswith("4: run resnet50: ")
+
+
+@pytest.mark.parametrize(("devices", "micro"), [(1, 64), (4, 64)])
+def test_a_whole_micro_batch_is_that_of_a_replica(tmp_path: Path, devices: int, micro: int) -> None:
+    text = f"""
+        [[run]]
+        workload = "gpt2_xl"
+        task = "training"
+        batch_size = 64
+        micro_batch_size = "whole"
+        scaling = "weak"
+        devices = {devices}
+        """
+    (run,) = runs(tmp_path, text)
+    assert run.arguments[run.arguments.index("--micro-batch-size") + 1] == str(micro)
+    assert run.arguments[run.arguments.index("--batch-size") + 1] == str(64 * devices)
+    resolved = resolve_config(run.cell, division_of(run.cell, HERE), target_of("cuda")).configuration
+    assert (resolved.micro_batch_size, resolved.gradient_accumulation) == (micro, 1)
+
+
+def test_a_whole_micro_batch_needs_a_batch(tmp_path: Path) -> None:
+    cause, remedy = refusal_of(tmp_path, '[[run]]\nworkload = "gpt2"\nmicro_batch_size = "whole"')
+    assert "batch_size is no number" in cause and "batch_size" in remedy
+
+
+def test_a_study_that_does_not_compile_is_read(tmp_path: Path) -> None:
+    (run,) = runs(tmp_path, '[[run]]\nworkload = "gpt2"\ncompile = false')
+    assert run.arguments[:3] == ("gpt2", "--compile", "none")
 
 
 def test_strategies_with_stages_take_all_devices_for_them(tmp_path: Path) -> None:
