@@ -115,7 +115,7 @@ def require_together(cell: Cell, more: Sequence[str] = ()) -> None:
     """Raise UsageError for options of a cell that exclude each other, such as steps and epochs."""
     division = Division(1, 1, 1)
     try:
-        _arguments().parse(list(arguments_of(cell, division, more)))  # the image compares slices with lists
+        _arguments().parse(arguments_of(cell, division, more))
     except usage_error() as error:
         remedy = "leave one of them out; in a variant: remove = [...]"
         raise UsageError(getattr(error, "cause", str(error)), remedy, code="study-invalid") from None
