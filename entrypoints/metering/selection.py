@@ -58,9 +58,21 @@ def _open(name: str, device: str, place: str | None, numbers: Sequence[int]) -> 
 
 
 def _meter_at(module: ModuleType, place: str | None, numbers: Sequence[int]) -> Meter:
-    """Return the meter of a place, or of each device of these numbers if the module can distinguish devices."""
-    if place is not None or "number" not in inspect.signature(module.find).parameters:
-        meter: Meter = module.find(place)
+    """Return the meter of a place, or of each device of these numbers if the module can distinguish devices.
+
+    Raises MeterError if a place is not all of the devices: energy would be divided among units that others computed.
+    """
+    takes = inspect.signature(module.find).parameters
+    if "devices" in takes:
+        meter: Meter = module.find(place, devices=len(numbers))
+        return meter
+    if "number" not in takes:
+        meter = module.find(place)
+        return meter
+    if place is not None:
+        meter = module.find(place)
+        if len(numbers) > 1 and any(_numbered(module, each).facts.devices != meter.facts.devices for each in numbers):
+            raise MeterError(f"{place} is not all of the {len(numbers)} devices that compute: leave it out of --meter")
         return meter
     each = [_numbered(module, number) for number in numbers]
     meters = {meter.facts.devices: meter for meter in each}  # parts of a device have one together

@@ -14,13 +14,14 @@ MEASURES = ()  # any device: both kinds of processor are in it
 LABEL = re.compile(r"Module Power Socket (\d+)")
 
 
-def find(place: str | None) -> hwmon.Hwmon:
-    """Return the host's only module, or that of socket `place`, which holds the GPU that computes."""
+def find(place: str | None, devices: int = 1) -> hwmon.Hwmon:
+    """Return the modules whose GPUs compute, so many: all of the host, or that of socket `place`."""
     modules = hwmon.labelled(hwmon.HWMON, LABEL, "Grace Hopper module")
     if place is not None:
         modules = {label: folder for label, folder in modules.items() if label.endswith(f" {place}")}
-    if len(modules) != 1:
+    if len(modules) != devices:
         raise MeterError(
-            f"{len(modules)} modules, and one has the GPU that computes: name its socket, --meter grace_hopper:0"
+            f"{len(modules)} modules, and {devices} have a GPU that computes: name the socket of one, --meter "
+            "grace_hopper:0; for several, use all of the node without a socket"
         )
     return hwmon.Hwmon(modules, "board")

@@ -17,7 +17,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import kernel_files
 from entrypoints.metering.energy import window_energy
-from entrypoints.metering.meter import MeterError
+from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import hwmon, rapl, replay
 from entrypoints.metering.names import names
 from entrypoints.metering.selection import open_meter
@@ -144,7 +144,11 @@ def test_grace_counts_each_processor_once(grace):
 
 def test_a_whole_module_is_metered_by_name_alone(grace, monkeypatch):
     monkeypatch.setattr(hwmon, "HWMON", grace)
-    assert "2 modules, and one has the GPU" in why_no_meter("grace_hopper", "cuda")
+    assert "2 modules, and 1 have a GPU that computes" in why_no_meter("grace_hopper", "cuda")
+    both = open_meter("grace_hopper", "cuda", (0, 1))
+    assert both.facts.devices == ("Module Power Socket 0", "Module Power Socket 1")
+    one_of_two = open_meter("grace_hopper:1", "cuda", (0, 1))
+    assert isinstance(one_of_two, Absence) and "1 modules, and 2 have a GPU" in one_of_two.reason
     meter = meter_of("grace_hopper:1", "cuda")
     assert (meter.facts.devices, meter.facts.scope) == (("Module Power Socket 1",), "board")
     assert meter.read().watts == [pytest.approx(701.0)]

@@ -104,6 +104,13 @@ def test_ranks_of_a_host_are_metered_together(monkeypatch):
     assert isinstance(meter, Several) and meter.read().watts == [98.0, 412.0]
 
 
+def test_one_of_the_cards_that_compute_is_no_meter_of_them(monkeypatch):
+    shown(monkeypatch, FIRST, SECOND)
+    assert not isinstance(open_meter("hlml:0", "hpu", (0,)), Absence)
+    meter = open_meter("hlml:0", "hpu", (0, 1))
+    assert isinstance(meter, Absence) and "0 is not all of the 2 devices that compute" in meter.reason
+
+
 @pytest.mark.parametrize(
     ("environment", "said"),
     [
