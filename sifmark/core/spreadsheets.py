@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 from sifmark.core.console import printable
 
-# How formulas begin: owasp.org/www-community/attacks/CSV_Injection. Tabs and returns are spelled out; the wide characters
-# count where Japanese is written.
+# How formulas begin, the wide characters where Japanese is written. Tabs and returns are spelled out.
+# Source: owasp.org/www-community/attacks/CSV_Injection
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 _NUMBER = re.compile(r"-(\d[\d,]*(\.\d+)?([eE][+-]?\d+)?)?", re.ASCII)  # or the dash of what is missing
 
