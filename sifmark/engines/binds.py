@@ -1,6 +1,7 @@
 """Host paths that the arguments of an image name, and how a run gets to see them."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -135,7 +136,7 @@ def _output_bind(value: str, make_folders: bool) -> Iterator[Bind]:
             raise UsageError(cause, "name a folder that this user may write to", code="system-error") from error
     elif not is_folder and not folder.is_dir():
         cause = f"{OUTPUT_OPTION} {value}: there is no folder {folder}"
-        raise UsageError(cause, f"make it first: mkdir -p {folder}", code="file-missing")
+        raise UsageError(cause, f"make it first: mkdir -p {shlex.quote(str(folder))}", code="file-missing")
     _require_bindable(OUTPUT_OPTION, value, folder)
     yield Bind(folder, writable=True)
 

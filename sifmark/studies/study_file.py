@@ -60,6 +60,14 @@ def is_name(text: str) -> bool:
     return re.fullmatch(read_schema(SCHEMA)["$defs"]["name"]["pattern"], text) is not None
 
 
+def require_name(path: Path) -> None:
+    """Raise UsageError if a study cannot have the name of a file."""
+    if not is_name(path.stem):
+        cause = f"{path}: a study has the name of its file, and {path.stem!r} is none"
+        remedy = "rename it: letters, digits, dots, dashes and underscores, at most 64"
+        raise UsageError(cause, remedy, code="study-invalid")
+
+
 @dataclass(frozen=True)
 class StudyFile:
     """A study file that follows the schema."""
@@ -80,10 +88,7 @@ class StudyFile:
 
 def read_study_file(path: Path) -> StudyFile:
     """Read and check a file. Raises UsageError that names file, line, field and remedy."""
-    if not is_name(path.stem):
-        cause = f"{path}: a study has the name of its file, and {path.stem!r} is none"
-        remedy = "rename it: letters, digits, dots, dashes and underscores, at most 64"
-        raise UsageError(cause, remedy, code="study-invalid")
+    require_name(path)
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)

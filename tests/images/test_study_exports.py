@@ -140,8 +140,8 @@ def reframe(suites: Path, exporter: Exporter) -> Callable[..., tuple[int, list[d
         own = exporter.folder.parent  # ReFrame itself quotes no folder of its own
         (own / "settings.py").write_text(settings)
         report = own / "report.json"
-        options = ("-C", own / "settings.py", "-c", "reframe/trial.py", "--prefix", own / "reframe-runs")
-        options += ("--report-file", report)
+        places = ("-C", own / "settings.py", "-c", "reframe/trial.py", "--prefix", own / "reframe-runs")
+        options = (*places, "--report-file", report)
         done = exporter.call(suites / "reframe", *options, *words, "--run", variables=variables, check=False)
         assert report.exists(), done.stdout + done.stderr
         return done.returncode, json.loads(report.read_text())["runs"][-1]["testcases"]

@@ -60,7 +60,7 @@ HOSTILE = (
     *("EOF", "\ufeff", "x\n#SBATCH --uid=0\ntouch pwned", "x'\ntouch pwned\n#'"),
 )
 # One of them that Slurm takes too, for tests with real programs.
-WORST = "it's \"a\" $(touch pwned)`touch pwned`;touch pwned #*~ %j%a Jülich \U0001f600"
+WORST = 'it\'s "a" $(touch pwned)`touch pwned`;touch pwned #*~ %j%a Jülich \U0001f600'
 
 
 def run(system: System, repeat: int = 1, nodes: int = 1, devices: int = 1, **cell: Scalar) -> Run:

@@ -5,6 +5,7 @@ import json
 import os
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from unit.refusals import refused
 from unit.studies.exporting import HOSTILE, IMAGES, OPTIONS, STUDY, plan, run, seconds_of
 
+from sifmark.commands import command_line
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.shell import comment, pattern, word, words
@@ -32,6 +34,7 @@ from sifmark.studies.slurm.records import Submission
 from sifmark.studies.slurm.script import script_of
 from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import RunState, StudyPlan, System
+from sifmark.studies.template import study_template
 
 # In place of a program: notes how many words it got, its binds and the words, each with a NUL behind it.
 RECORDER = """#!/bin/bash
@@ -264,6 +267,18 @@ def test_what_names_a_study_or_a_system_is_a_plain_name(tmp_path: Path, monkeypa
             load_study(str(plain))
     plain.write_text(text.format(name='"here"'))
     assert load_study(str(plain)).name == "plain"
+
+
+@pytest.mark.parametrize("file", ["my study.toml", "-x.toml", "a\nb.toml"])
+def test_no_study_is_written_to_a_file_that_is_no_study(file: str, tmp_path: Path) -> None:
+    words = ["study.init", "--workloads", "lstm", "--systems", "here:cpu", "--output"]
+    assert command_line.main([*words, str(tmp_path / file)]) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_of_a_study_is_no_key_of_it() -> None:
+    text = study_template(["lstm"], ["here:cpu"], "a\nevil = 1\n/study.toml")
+    assert "evil" not in tomllib.loads(text)
 
 
 # The words themselves
