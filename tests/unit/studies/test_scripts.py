@@ -194,6 +194,25 @@ def test_a_job_script_takes_any_name_as_it_is(bench: Bench, name: str, start_wit
     in_job(bench, name, start_with)
 
 
+@pytest.mark.parametrize("name", ["\\", "a\\'b\"", 'ends in "', "\\\\n"])
+def test_a_job_starts_in_any_folder(bench: Bench, name: str) -> None:
+    array = replace(array_in(bench, "plain", "sifmark"), work=Path("/", name))
+    (line,) = [line for line in script_of(array).split("\n") if line.startswith("#SBATCH --chdir=")]
+    assert shlex.split(line)[1:] == [f"--chdir=/{name}"]
+
+
+def test_an_image_is_no_option(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(bench.work)
+    _, study = in_folder("plain", bench.work)
+    Path("--help.sif").touch()
+    system = replace(study.study.systems[0], image="--help.sif")
+    (file,) = shell_files(replace(study, study=replace(study.study, systems=(system,))), bench.work)
+    script = bench.programs / "script.sh"
+    script.write_text(file.text)
+    (started,) = bench.run("bash", script)
+    assert started[1:3] == ["run", f"{bench.work}/--help.sif"]
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_job_scripts_are_submitted_by_their_names(
     bench: Bench, name: str, monkeypatch: pytest.MonkeyPatch, site: Any
