@@ -306,6 +306,10 @@ def test_a_shell_script_does_what_study_run_would_do(exporter: Exporter) -> None
     before = {path: path.stat().st_mtime_ns for path in (exporter.folder / "results").rglob("*.json")}
     exporter.call(script)
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    own, other = sorted((exporter.folder / "results" / "trial" / "here").glob("*.json"))
+    shutil.copy(other, own)
+    exporter.call(script)
+    assert exporter.states() == ["done", "done"] and own.read_text() != other.read_text()
 
 
 def test_scripts_for_sbatch_do_the_runs(exporter: Exporter, cluster: dict[str, str]) -> None:

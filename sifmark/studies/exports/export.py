@@ -123,6 +123,6 @@ def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) ->
 def _write(place: Path, file: ExportedFile) -> Path:
     target = place / file.name
     with atomic_path(target) as draft:
-        draft.write_text(file.text, encoding="utf-8")
+        draft.write_text(file.text, encoding="utf-8", errors="surrogateescape")  # as paths have it
         draft.chmod(0o755 if file.executable else 0o644)
     return target

@@ -57,7 +57,7 @@ HOSTILE = (
         "'; touch pwned; '",
         '" && touch pwned "',
     ),
-    *("EOF", "\ufeff", "x\n#SBATCH --uid=0\ntouch pwned", "x'\ntouch pwned\n#'"),
+    *("EOF", "\ufeff", "b\udcff", "x\n#SBATCH --uid=0\ntouch pwned", "x'\ntouch pwned\n#'"),
 )
 # One of them that Slurm takes too, for tests with real programs.
 WORST = 'it\'s "a" $(touch pwned)`touch pwned`;touch pwned #*~ %j%a Jülich \U0001f600'

@@ -21,6 +21,7 @@ from unit.studies.exporting import HOSTILE, IMAGES, OPTIONS, STUDY, plan, run, s
 from sifmark.commands import command_line
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
+from sifmark.core.files import write_text
 from sifmark.core.shell import comment, pattern, word, words
 from sifmark.studies.exports import export
 from sifmark.studies.exports.export import export_study
@@ -67,7 +68,7 @@ class Bench:
         environment |= {"PATH": f"{self.programs}:{os.environ['PATH']}", "NOTES": str(notes), **variables}
         done = subprocess.run(list(words), cwd=self.programs, env=environment, capture_output=True, check=False)
         assert done.returncode in (0, 1), done.stderr
-        said, started = notes.read_bytes().decode().split("\0")[:-1], []
+        said, started = os.fsdecode(notes.read_bytes()).split("\0")[:-1], []
         while said:
             count = int(said.pop(0)) + 1
             started.append(said[:count])
@@ -108,7 +109,7 @@ def in_shell(bench: Bench, name: str) -> None:
     folder, study = in_folder(name, bench.work)
     (file,) = shell_files(study, folder)
     script = bench.programs / "script.sh"
-    script.write_text(file.text, newline="")
+    script.write_bytes(os.fsencode(file.text))
     (planned,), (system,) = study.runs, study.study.systems
     for results, variables in ((folder / study.folder, {}), (folder / "mine", {"SIFMARK_RESULTS": f"{folder}/mine"})):
         (started,) = bench.run("bash", script, **variables)
@@ -154,8 +155,8 @@ def in_job(bench: Bench, name: str, start_with: str) -> None:
     text = script_of(array)
     for folder in (array.records, array.logs, array.tasks[0].result.parent):
         folder.mkdir(parents=True)
-    array.list.write_text(array.lines, newline="")
-    array.script.write_text(text, newline="")
+    write_text(array.list, array.lines)
+    write_text(array.script, text)
     options = dict(line[8:].partition("=")[::2] for line in text.split("\n") if line.startswith("#SBATCH "))
     assert shlex.split(options["--chdir"]) == [str(array.work)]
     assert shlex.split(options["--output"]) == [f"{str(array.logs).replace('%', '%%')}/%a.log"]
@@ -243,7 +244,7 @@ def test_a_module_of_reframe_takes_every_name_as_it_is(bench: Bench, name: str) 
     script = bench.programs / "script.sh"  # as ReFrame puts it together
     start = f"apptainer exec {' '.join(here['options'])} image /sifmark/run {each['arguments']}"
     facts = 'apptainer "$SIFMARK_IMAGE"'
-    script.write_text("\n".join([*here["before"], here["facts"], start, facts]), newline="")
+    script.write_bytes(os.fsencode("\n".join([*here["before"], here["facts"], start, facts])))
     command = ["exec", *flags, "image", "/sifmark/run", "lstm", "--data", f"{name}/data"]
     assert bench.run("bash", script) == [[f"/{name}", *command], [f"/{name}", name]]
 
@@ -309,8 +310,8 @@ def test_the_folder_of_a_study_is_no_key_of_it() -> None:
 def test_every_shell_reads_words_back(texts: list[str]) -> None:
     script = f"{comment('|'.join(texts))}\nprintf '%s\\0' {words(texts)} end {comment('|'.join(texts))}"
     for shell in ("bash", "sh"):
-        done = subprocess.run([shell], input=script.encode(), capture_output=True, check=True, env={"LC_ALL": "C"})
-        assert done.stdout.decode().split("\0")[:-1] == [*texts, "end"]
+        done = subprocess.run([shell], input=os.fsencode(script), capture_output=True, check=True, env={"LC_ALL": "C"})
+        assert os.fsdecode(done.stdout).split("\0")[:-1] == [*texts, "end"]
 
 
 def test_no_word_has_a_nul() -> None:
