@@ -248,7 +248,8 @@ def export(settings: Settings, target: str = "shell", place: str = "", **request
         if not path.name.startswith("."):
             output(printable(str(path)))
     first = files[0] if target in _NEXT else files[-1]
-    status(_NEXT.get(target, _SUBMIT).format(file=printable(str(first.absolute() if target == "shell" else first))))
+    named = shlex.quote(str(first.absolute() if target == "shell" else first))
+    status(_NEXT.get(target, _SUBMIT).format(file=printable(named)))
 
 
 def _warn_of_missing_images(plan: StudyPlan) -> None:
