@@ -29,6 +29,7 @@ STUDIES = (
     _script_fault("a folder of a script is code", "shell_files", "word(str(folder))", "str(folder)"),
     _script_fault("an option of a job loses backslashes", "_quoted", "text.replace('\\\\', '\\\\\\\\')", "text"),
     _script_fault("an option of a job has several lines", "_quoted", "require_line(str(value))", "str(value)"),
+    _script_fault("a comma divides a path", "bind_list", "path.replace(',', r'\\,')", "path"),
     _script_fault("an image is taken for an option", "image_of", "file.is_file()", "False"),
     _fault(
         "a cell of JUBE ends in it", "_table_cell", "spreadsheet_text(text).replace(_SEPARATOR, ',')", "text", EXPORTS

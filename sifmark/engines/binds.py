@@ -49,6 +49,11 @@ def all_binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bi
     return list(dict.fromkeys(bind for option, value in values for bind in _binds_of(option, value, make_folders)))
 
 
+def bind_list(paths: Iterable[str]) -> str:
+    """Return paths as APPTAINER_BIND has them, with commas between them."""
+    return ",".join(path.replace(",", r"\,") for path in paths)
+
+
 def outside_cwd(binds: Iterable[Bind]) -> list[Bind]:
     """Return those of some paths that are not below the current folder, which a run sees."""
     here = Path.cwd()

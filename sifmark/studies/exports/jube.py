@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sifmark.core.console import printable
 from sifmark.core.shell import comment, word
 from sifmark.core.spreadsheets import spreadsheet_text
+from sifmark.engines.binds import bind_list
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of
 from sifmark.studies.slurm.options import JobOptions, clock_of, devices_requested
 from sifmark.studies.study import PlannedRun, StudyPlan
@@ -95,7 +96,7 @@ def _benchmark(
     system = next(each for each in plan.study.systems if each.name == name)
     columns = _columns(runs, options, seconds)
     shown = [column for column in columns if column not in ("arguments", "time", "devices_of_node")]
-    binds = f"APPTAINER_BIND={_word(','.join(system.bind))}" if system.bind else ""
+    binds = f"APPTAINER_BIND={_word(bind_list(system.bind))}" if system.bind else ""
     command = f"$environment $launch $sifmark run $image -- $arguments --site {name} --output result.json"
     return _BENCHMARK.format(
         name=_text(name),

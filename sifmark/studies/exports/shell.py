@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sifmark.core.shell import comment, word, words
+from sifmark.engines.binds import bind_list
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of, labels_of
 from sifmark.studies.study import PlannedRun, StudyPlan
 
@@ -98,7 +99,7 @@ def _body(plan: StudyPlan) -> Iterator[str]:
     for number, (name, runs) in enumerate(by_system(plan)):
         system = systems[name]
         yield f"{'' if number == 0 else chr(10)}{comment(f'{name}: {system.title or system.image}')}"
-        paths = f'"${{binds:+$binds,}}"{word(",".join(system.bind))}' if system.bind else '"$binds"'
+        paths = f'"${{binds:+$binds,}}"{word(bind_list(system.bind))}' if system.bind else '"$binds"'
         yield f"export APPTAINER_BIND={paths}"
         yield from (_line(planned, image_of(system), labels[planned.key]) for planned in runs)
 

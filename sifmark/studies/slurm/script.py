@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from sifmark.core.errors import UsageError
 from sifmark.core.shell import comment, pattern, word, words
+from sifmark.engines.binds import bind_list
 from sifmark.studies.slurm.jobs import JobArray, StartedImage, require_line
 from sifmark.studies.slurm.options import clock_of, devices_requested
 
@@ -98,7 +99,7 @@ def job_name(array: str) -> str:
 def start_lines(image: StartedImage) -> Iterator[str]:
     """Yield the shell lines that have to come before an image is started with `start_options`."""
     if image.binds:
-        paths = word(",".join(image.binds))
+        paths = word(bind_list(image.binds))
         yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
     if image.device_files:
         flags = words(image.device_flags) if image.device_flags else '--bind "$file"'
