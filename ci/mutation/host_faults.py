@@ -16,6 +16,7 @@ SESSIONS = "tests/unit/results/test_sessions.py"
 REPEATING = "tests/unit/engines/test_repeating.py"
 REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_host_load.py"
 HEADLINES = "tests/unit/report/test_headlines.py"
+SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recipes/test_render.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(
@@ -195,12 +196,16 @@ HOST = (
         *("any end of a line is one in a section", "_section", 'body.split("\\n")', "body.splitlines()"),
         "tests/unit/recipes/test_render.py",
     ),
+    _fault("a folder ends a comment of a Dockerfile", "comment", "printable(text)", "text", RENDER),
+    _fault("a folder begins a section", "_quote_path", "path.isprintable()", "True", RENDER),
     _fault("an error shows passwords", "without_passwords", '_LOGIN.sub("***@", text)', "text", "tests/unit/core"),
     _fault(
-        *("a cell of CSV may be a formula", "spreadsheet_text", "shown.startswith(_FORMULA)", "False"),
-        *("tests/unit/results/test_compare.py",),
-        side="/core",
+        *("a cell of CSV may be a formula", "spreadsheet_text", "shown.lstrip().startswith(_FORMULA)", "False"),
+        SPREADSHEETS,
     ),
+    _fault("a formula may begin with blanks", "spreadsheet_text", "shown.lstrip()", "shown", SPREADSHEETS),
+    _fault("a number becomes a text", "spreadsheet_text", "_NUMBER.fullmatch(shown)", "None", SPREADSHEETS),
+    _fault("the head of a table may be a formula", "write_rows", "map(_cell, row)", "row", SPREADSHEETS),
     _fault("rounds always go forwards", "turn", "number % 2", "False", REPEATING),
     _fault("one narrow interval ends repeats", "are_enough", "range(LOOKS)", "range(1)", REPEATING),
     _fault(

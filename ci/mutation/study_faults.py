@@ -7,6 +7,7 @@ from faults import Fault
 FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
 JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
+SCRIPTS = "tests/unit/studies/test_scripts.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
 
@@ -18,7 +19,30 @@ def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark/results", symbol, was, becomes, (ARCHIVES,), ".venv")
 
 
+def _script_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark", symbol, was, becomes, (SCRIPTS,), ".venv")
+
+
 STUDIES = (
+    _script_fault("words of scripts are not quoted", "word", "shlex.quote(text)", "text"),
+    _script_fault("a pattern of paths is a command", "pattern", "word(match[0])", "match[0]"),
+    _script_fault("a folder of a script is code", "shell_files", "word(str(folder))", "str(folder)"),
+    _script_fault("an option of a job loses backslashes", "_quoted", "text.replace('\\\\', '\\\\\\\\')", "text"),
+    _script_fault("an option of a job has several lines", "_quoted", "require_line(str(value))", "str(value)"),
+    _script_fault("a comma divides a path", "bind_list", "path.replace(',', r'\\,')", "path"),
+    _script_fault("an image is taken for an option", "image_of", "file.is_file()", "False"),
+    _fault(
+        "a cell of JUBE ends in it", "_table_cell", "spreadsheet_text(text).replace(_SEPARATOR, ',')", "text", EXPORTS
+    ),
+    _script_fault("Slurm replaces percent signs of folders", "_log_pattern", "folder.replace('%', '%%')", "folder"),
+    _script_fault("a log goes to a path with a backslash", "_log_pattern", "'\\\\' in folder", "False"),
+    _script_fault("a module of a site is a command", "_setup", "word(module)", "module"),
+    _script_fault(
+        "JUBE replaces what follows a dollar sign", "_python", "literal.replace('$', chr(92) + 'x24')", "literal"
+    ),
+    _script_fault("JUBE doubles a dollar sign", "_word", "word(text).replace('$', \"$''\")", "word(text)"),
+    _script_fault("the name of a study is any text", "require_name", "not is_name(path.stem)", "False"),
+    _script_fault("lines of a list end in it", "Submission.keys", "text.split('\\n')", "text.splitlines(True)"),
     _fault("weak scaling keeps the batch", "_batch_size", "int(size) * division.devices", "int(size)", FILES),
     _fault("a key depends on the order of a file", "arguments_of", "sorted(texts)", "texts", FILES),
     _fault("a cell that is excepted runs", "cells_of", "not _matches_any(cell, group.except_)", "True", FILES),
@@ -52,7 +76,7 @@ STUDIES = (
     _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
     _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),
     _fault("an array has more elements than allowed", "arrays_of", "options[shape.system].max_array_size", "9", JOBS),
-    _fault("a tab divides an argument", "ArrayTask.line", "_CONTROL.search(word)", "None", JOBS),
+    _fault("a tab divides an argument", "require_line", "_CONTROL.search(text)", "None", JOBS),
     _fault("a lost job is waited for", "_by_record", "not asked", "True", JOBS),
     _fault(
         "a refused array leaves files",
@@ -75,5 +99,4 @@ STUDIES = (
         *("a wrong result is a reference", "_metrics", 'loaded.document["numerics"]["state"] != "failed"', "True"),
         EXPORTS,
     ),
-    _fault("JUBE is given dollar signs", "_text", '"$" in rest', "False", EXPORTS),
 )

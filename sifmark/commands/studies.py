@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections import Counter
@@ -115,16 +116,18 @@ def _study_row(study: Study, variants: tuple[str, ...]) -> dict[str, Any]:
 @cli.output_option("The file to write. [default: standard output]", "FILE", "file")
 def init(workloads: str, systems: str, file: str = "") -> None:
     """Write a study file to begin with."""
+    from sifmark.studies.study_file import require_name
     from sifmark.studies.template import study_template
 
     text = study_template(comma_separated(workloads), comma_separated(systems), file or "study.toml")
     if not file:
         output(text.rstrip("\n"))
         return
+    require_name(Path(file))
     if Path(file).exists():
         raise UsageError(f"{file} exists already", "name another file, or remove it", code="invalid-option")
     write_text(Path(file), text)
-    status(f"{file}. See its runs: sifmark study.plan {file}")
+    status(f"{file}. See its runs: sifmark study.plan {shlex.quote(file)}")
 
 
 @cli.command("study.plan", example="study.plan quick --variant small")
@@ -245,7 +248,8 @@ def export(settings: Settings, target: str = "shell", place: str = "", **request
         if not path.name.startswith("."):
             output(printable(str(path)))
     first = files[0] if target in _NEXT else files[-1]
-    status(_NEXT.get(target, _SUBMIT).format(file=printable(str(first.absolute() if target == "shell" else first))))
+    named = shlex.quote(str(first.absolute() if target == "shell" else first))
+    status(_NEXT.get(target, _SUBMIT).format(file=printable(named)))
 
 
 def _warn_of_missing_images(plan: StudyPlan) -> None:
@@ -284,7 +288,7 @@ def archive(settings: Settings, target: str = "", form: str = TABLE, **request: 
         output("results: " + ", ".join(f"{count} {state}" for state, count in sorted(manifest["states"].items())))
 
     answer(form, document, Table(("kind", "members"), list(kinds.items())), show)
-    status(f"to check it elsewhere: sifmark results.validate {printable(str(file))}")
+    status(f"to check it elsewhere: sifmark results.validate {shlex.quote(printable(str(file)))}")
 
 
 @cli.command("study.baseline", example="study.baseline nightly results/")

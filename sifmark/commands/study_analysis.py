@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -221,6 +222,7 @@ def write_study(
     """Write a study that runs on every node at once."""
     from sifmark.studies.analysis.every_node import NodeSystem, study_on_nodes
     from sifmark.studies.analysis.node_names import nodes_of
+    from sifmark.studies.study_file import require_name
 
     if not nodes and not partition:
         raise UsageError("no nodes are given", "--nodes 'n[01-16]', or --partition NAME", code="argument-missing")
@@ -232,8 +234,9 @@ def write_study(
         return
     if not target.endswith(".toml"):
         raise UsageError(f"--output {target} is no study file", "end its name in .toml", code="invalid-option")
+    require_name(Path(target))
     write_text(Path(target), text)
-    status(f"{target} has {counted(len(names), 'node')}; run it: sifmark study.run {target} --on slurm")
+    status(f"{target} has {counted(len(names), 'node')}; run it: sifmark study.run {shlex.quote(target)} --on slurm")
 
 
 def _of_partition(partition: str) -> list[str]:

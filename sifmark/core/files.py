@@ -157,9 +157,9 @@ def _make_locked(folder: Path) -> int | None:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write a text file completely or not at all."""
+    """Write a text file completely or not at all. Paths in the text need not be UTF-8: their bytes are kept."""
     with atomic_path(target) as draft:
-        draft.write_text(text, encoding="utf-8")
+        draft.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def write_json(target: Path, document: Any) -> None:

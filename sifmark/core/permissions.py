@@ -3,6 +3,7 @@
 import grp
 import os
 import pwd
+import shlex
 import stat
 from pathlib import Path
 from typing import NamedTuple
@@ -32,7 +33,7 @@ def require_unshared(path: Path, what: str) -> None:
         return
     raise SifmarkError(
         f"other users may change {what}: {shared} is {_how(shared)}",
-        f"take their rights away: chmod go-w {shared}; or use another folder",
+        f"take their rights away: chmod go-w {shlex.quote(str(shared))}; or use another folder",
         code="path-shared",
     )
 

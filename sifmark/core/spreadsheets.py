@@ -2,19 +2,28 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TextIO
 
 from sifmark.core.console import printable
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # owasp.org/www-community/attacks/CSV_Injection
+# How formulas begin, the wide characters where Japanese is written. Tabs and returns are spelled out.
+# Source: owasp.org/www-community/attacks/CSV_Injection
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_NUMBER = re.compile(r"-(\d[\d,]*(\.\d+)?([eE][+-]?\d+)?)?", re.ASCII)  # or the dash of what is missing
+
+
+def write_rows(stream: TextIO, rows: Iterable[Iterable[Any]]) -> None:
+    """Write rows of cells: texts, lists of them, numbers, or None for what is missing."""
+    csv.writer(stream, lineterminator="\n").writerows(map(_cell, row) for row in rows)
 
 
 def write_csv(stream: TextIO, columns: Iterable[str], records: Iterable[Mapping[str, Any]]) -> None:
     """Write records below a line of columns; missing values are empty."""
-    writer = csv.DictWriter(stream, list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in record.items()} for record in records)
+    names = list(columns)
+    write_rows(stream, [names])
+    write_rows(stream, ([record.get(name) for name in names] for record in records))
 
 
 def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
@@ -28,10 +37,11 @@ def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) 
 def spreadsheet_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
     shown = printable(text)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+    begins = shown.lstrip().startswith(_FORMULA)
+    return f"'{shown}" if begins and not _NUMBER.fullmatch(shown) else shown
 
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        value = " ".join(map(str, value))
-    return spreadsheet_text(value) if isinstance(value, str) else value
+def _cell(value: Any) -> int | float | str | None:
+    if value is None or isinstance(value, int | float):
+        return value
+    return spreadsheet_text(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))

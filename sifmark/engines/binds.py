@@ -1,6 +1,7 @@
 """Host paths that the arguments of an image name, and how a run gets to see them."""
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,6 +47,11 @@ def all_binds_of(arguments: Sequence[str], make_folders: bool = True) -> list[Bi
     """Return the same, and those below the current folder, for runs in other folders."""
     values = list(_values(arguments))
     return list(dict.fromkeys(bind for option, value in values for bind in _binds_of(option, value, make_folders)))
+
+
+def bind_list(paths: Iterable[str]) -> str:
+    """Return paths as APPTAINER_BIND has them, with commas between them."""
+    return ",".join(path.replace(",", r"\,") for path in paths)
 
 
 def outside_cwd(binds: Iterable[Bind]) -> list[Bind]:
@@ -135,7 +141,7 @@ def _output_bind(value: str, make_folders: bool) -> Iterator[Bind]:
             raise UsageError(cause, "name a folder that this user may write to", code="system-error") from error
     elif not is_folder and not folder.is_dir():
         cause = f"{OUTPUT_OPTION} {value}: there is no folder {folder}"
-        raise UsageError(cause, f"make it first: mkdir -p {folder}", code="file-missing")
+        raise UsageError(cause, f"make it first: mkdir -p {shlex.quote(str(folder))}", code="file-missing")
     _require_bindable(OUTPUT_OPTION, value, folder)
     yield Bind(folder, writable=True)
 

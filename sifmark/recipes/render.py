@@ -4,10 +4,10 @@ Plain Apptainer or Docker builds these files without sifmark, into the same file
 """
 
 import json
-import shlex
 from collections.abc import Mapping
 
 from sifmark.core.errors import UsageError
+from sifmark.core.shell import comment, word
 from sifmark.recipes.labels import BUILD_DATE, TITLE
 from sifmark.recipes.recipe import Recipe
 
@@ -75,7 +75,7 @@ def converted_definition(recipe: Recipe, archive: str, labels: Mapping[str, str]
 
 def dockerfile(recipe: Recipe, address: str, labels: Mapping[str, str], context: str) -> str:
     """Return the complete Dockerfile; `context` is the folder to build it in."""
-    start = [f"# docker build -f FILE {shlex.quote(context)}", dockerfile_of_stage(address).rstrip("\n")]
+    start = [comment(f"docker build -f FILE {word(context)}"), dockerfile_of_stage(address).rstrip("\n")]
     return "\n".join([*start, *_docker_steps(recipe, labels)])
 
 
@@ -130,7 +130,7 @@ def _definition(recipe: Recipe, address: str, *sections: str, agent: str = "dock
 
 
 def _exports(recipe: Recipe) -> str:
-    return "\n".join(f"export {key}={shlex.quote(value)}" for key, value in environment_of(recipe).items())
+    return "\n".join(f"export {key}={word(value)}" for key, value in environment_of(recipe).items())
 
 
 def _labels(labels: Mapping[str, str]) -> str:
@@ -147,7 +147,11 @@ def _section(name: str, body: str) -> str:
 
 
 def _quote_path(path: str) -> str:
-    return f'"{path}"' if any(map(str.isspace, path)) else path  # as Apptainer reads %files
+    """Return a path as Apptainer reads it in %files. Raises UsageError for one that it cannot read."""
+    if not path.isprintable() or '"' in path:
+        cause = f"no build file can name the folder {path!r}"
+        raise UsageError(cause, "choose another folder for images, with the setting dist", code="invalid-option")
+    return f'"{path}"' if any(map(str.isspace, path)) else path
 
 
 def _docker_quote(value: str) -> str:

@@ -1,13 +1,11 @@
 """The plan of a study: its runs on the chosen systems with their states and predicted times."""
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
-from sifmark.core.schemas import read_schema
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
@@ -20,6 +18,7 @@ from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_plac
 from sifmark.studies.index import OUT_OF_MEMORY, ResultEntry, ResultIndex
 from sifmark.studies.load import load_study
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
+from sifmark.studies.study_file import is_name
 
 FAILED = "failed"  # of --retry
 _OTHER_KEYS = ("system", "run", "group", "scaling", "repeat")  # of --only, besides those of cells
@@ -90,7 +89,7 @@ def _system(text: str, own: Mapping[str, System]) -> System:
         raise UsageError(f"no system {name!r}", remedy, code="unknown-name")
     if not colon:
         return own[name]
-    if name in RESERVED or not re.fullmatch(read_schema("study-1.0")["$defs"]["name"]["pattern"], name):
+    if name in RESERVED or not is_name(name):
         raise UsageError(f"--system {text}: that is no name of a system", "--system here:cpu", code="invalid-option")
     if not is_recipe_or_place(image):
         raise unknown_name("recipe", image, recipe_names())

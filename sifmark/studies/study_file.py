@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sifmark.core import paths
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
-from sifmark.core.schemas import errors_of, explain_error, remedy_for
+from sifmark.core.schemas import errors_of, explain_error, read_schema, remedy_for
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
@@ -56,6 +56,19 @@ def find_study(name_or_path: str) -> Path:
     return files[name_or_path]
 
 
+def is_name(text: str) -> bool:
+    """Return whether a text may be the name of a study or a system, of which folders, files and jobs have theirs."""
+    return re.fullmatch(read_schema(SCHEMA)["$defs"]["name"]["pattern"], text) is not None
+
+
+def require_name(path: Path) -> None:
+    """Raise UsageError if a study cannot have the name of a file."""
+    if not is_name(path.stem):
+        cause = f"{path}: a study has the name of its file, and {path.stem!r} is none"
+        remedy = "rename it: letters, digits, dots, dashes and underscores, at most 64"
+        raise UsageError(cause, remedy, code="study-invalid")
+
+
 @dataclass(frozen=True)
 class StudyFile:
     """A study file that follows the schema."""
@@ -76,6 +89,7 @@ class StudyFile:
 
 def read_study_file(path: Path) -> StudyFile:
     """Read and check a file. Raises UsageError that names file, line, field and remedy."""
+    require_name(path)
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)

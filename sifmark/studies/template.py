@@ -3,7 +3,9 @@
 import json
 from collections.abc import Sequence
 
+from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, unknown_name
+from sifmark.core.shell import word
 from sifmark.recipes.names import cards
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.images import is_recipe_or_place
@@ -78,7 +80,7 @@ def study_template(workloads: Sequence[str], systems: Sequence[str], file: str =
     pairs = [_pair(text) for text in systems]
     _require_workloads(workloads)
     titles = " and ".join(workloads) + ": " + ", ".join(name for name, _ in pairs)
-    parts = [_HEAD.format(file=file, title=_quoted(titles))]
+    parts = [_HEAD.format(file=printable(word(file)), title=_quoted(titles))]
     parts += [_SYSTEM.format(name=_quoted(name), image=_quoted(image)) for name, image in pairs]
     names = {workload: _name(workload) for workload in workloads}
     batched = [names[workload] for workload in workloads if not _is_operation(workload)]

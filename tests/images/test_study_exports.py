@@ -16,18 +16,19 @@ import documents
 import pytest
 from documents import problems_of
 from images.sites import Site, call, make_site
+from unit.studies.exporting import WORST
 
 from sifmark.core import paths
 from sifmark.results.load import load_results
 
 pytestmark = pytest.mark.full
 
-STUDY = """
-title = "Products of matrices"
+STUDY = f"""
+title = "Products of $(touch pwned) matrices"
 
 [[system]]
 name  = "here"
-image = "cpu"
+image = {json.dumps(f"./{WORST}.sif", ensure_ascii=False)}
 nodes = 2
 
 [[run]]
@@ -94,9 +95,10 @@ class Exporter:
         return {**self.site.environment, "PATH": f"{program}:{os.environ['PATH']}"}
 
     def export(self, form: str) -> Path:
-        """Export the study and return the folder of the export."""
-        self.site.inv("study.export", "./trial.toml", "--format", form, "-o", form)
-        return self.folder / form
+        """Export the study and return the folder of the export. JUBE has no folders with a dollar sign of its own."""
+        place = self.folder.parent / form if form == "jube" else self.folder / form
+        self.site.inv("study.export", "./trial.toml", "--format", form, "-o", str(place))
+        return place
 
     def states(self) -> list[str]:
         """The states of the runs, as study.plan has them."""
@@ -119,9 +121,13 @@ def _values(value: Any, key: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def exporter(built: Site, tmp_path: Path) -> Exporter:
-    (tmp_path / "trial.toml").write_text(STUDY)
-    return Exporter(make_site(tmp_path).using(SIFMARK_DIST=str(built.dist)))
+def exporter(built: Site, tmp_path: Path) -> Iterator[Exporter]:
+    folder = tmp_path / WORST
+    folder.mkdir()
+    shutil.copy(built.dist / "cpu.sif", folder / f"{WORST}.sif")
+    (folder / "trial.toml").write_text(STUDY)
+    yield Exporter(make_site(folder).using(SIFMARK_DIST=str(built.dist)))
+    assert not list(tmp_path.rglob("pwned"))
 
 
 @pytest.fixture
@@ -131,9 +137,11 @@ def reframe(suites: Path, exporter: Exporter) -> Callable[..., tuple[int, list[d
     def run(*words: object, launcher: str = "local", **variables: str) -> tuple[int, list[dict[str, Any]]]:
         scheduler = "squeue" if launcher == "srun" else "local"
         settings = SETTINGS.replace("SCHEDULER", scheduler).replace("LAUNCHER", launcher)
-        (exporter.folder / "settings.py").write_text(settings)
-        report = exporter.folder / "report.json"
-        options = ("-C", "settings.py", "-c", "reframe/trial.py", "--prefix", "reframe-runs", "--report-file", report)
+        own = exporter.folder.parent  # ReFrame itself quotes no folder of its own
+        (own / "settings.py").write_text(settings)
+        report = own / "report.json"
+        places = ("-C", own / "settings.py", "-c", "reframe/trial.py", "--prefix", own / "reframe-runs")
+        options = (*places, "--report-file", report)
         done = exporter.call(suites / "reframe", *options, *words, "--run", variables=variables, check=False)
         assert report.exists(), done.stdout + done.stderr
         return done.returncode, json.loads(report.read_text())["runs"][-1]["testcases"]
@@ -163,7 +171,7 @@ def test_reframe_runs_a_study_on_slurm(
     for case in cases:
         values = {entry["name"]: entry for entry in performance(case)}
         assert values["throughput"]["unit"] == "operations/s" and values["throughput"]["value"] > 0
-    results = list(load_results(str(exporter.folder / "reframe-runs" / "output")))
+    results = list(load_results(str(exporter.folder.parent / "reframe-runs" / "output")))
     assert [result.problems for result in results] == [(), ()]
     identities = {result.document["provenance"]["image"]["file"]["identity"] for result in results}
     assert len(identities) == 1 and None not in identities
@@ -227,13 +235,13 @@ def test_reframe_compares_with_earlier_results(
     shutil.copy(result.file, exporter.folder / "prepared" / "matmul.json")
     code, cases = reframe("-n", "precision=fp32", **variables)
     assert code == 0 and len(cases) == 1, cases
-    (value,) = (entry for entry in performance(cases[0]) if entry["name"] == "throughput")
-    assert value["reference"] == result.document["metrics"]["throughput"]["value"]
+    (value,) = (entry for entry in performance(cases[0]) if entry["name"] == "peak_flops")
+    assert value["reference"] == result.document["metrics"]["peak_flops"]["value"]
     slow = json.loads(Path(result.file).read_text())
-    slow["metrics"]["throughput"]["value"] *= 0.9
+    slow["metrics"]["peak_flops"]["value"] *= 0.9
     (exporter.folder / "prepared" / "matmul.json").write_text(json.dumps(slow))
     code, cases = reframe("-n", "precision=fp32", **variables)
-    assert code != 0 and "failed to meet reference(s): throughput" in cases[0]["fail_reason"]
+    assert code != 0 and "failed to meet reference(s): peak_flops" in cases[0]["fail_reason"]
     assert reframe("-n", "precision=fp32", "-S", "tolerance=0.2", **variables)[0] == 0
 
 
@@ -281,8 +289,8 @@ def test_suites_find_files_that_a_study_names_below_its_folder(
     assert code == 0, cases
     exporter.call("jube", "run", exporter.export("jube") / "trial.yaml")
     results = [
-        *(exporter.folder / "reframe-runs/output").rglob("result.json"),
-        *exporter.folder.rglob("jube-*/**/result.json"),
+        *(exporter.folder.parent / "reframe-runs/output").rglob("result.json"),
+        *exporter.folder.parent.rglob("jube-*/**/result.json"),
     ]
     assert [json.loads(path.read_text())["provenance"]["simulated"] for path in results] == [True, True]
 
@@ -298,6 +306,10 @@ def test_a_shell_script_does_what_study_run_would_do(exporter: Exporter) -> None
     before = {path: path.stat().st_mtime_ns for path in (exporter.folder / "results").rglob("*.json")}
     exporter.call(script)
     assert {path: path.stat().st_mtime_ns for path in before} == before
+    own, other = sorted((exporter.folder / "results" / "trial" / "here").glob("*.json"))
+    shutil.copy(other, own)
+    exporter.call(script)
+    assert exporter.states() == ["done", "done"] and own.read_text() != other.read_text()
 
 
 def test_scripts_for_sbatch_do_the_runs(exporter: Exporter, cluster: dict[str, str]) -> None:

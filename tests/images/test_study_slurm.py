@@ -13,6 +13,7 @@ import documentation
 import pytest
 from documents import problems_of
 from images.sites import Site, call
+from unit.studies.exporting import WORST
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -75,7 +76,7 @@ class Cluster:
 
     def plan(self, *runs: tuple[str, ...], nodes: int = 1, image: str = "", **slurm: object) -> StudyPlan:
         """A plan of runs by their arguments; those with a valid result of their job are done."""
-        system = System("here", image or str(self.folder / "some image.sif"), devices=1, nodes=2, slurm=slurm)
+        system = System("here", image or str(self.folder / f"{WORST}.sif"), devices=1, nodes=2, slurm=slurm)
         study = Study("trial", "Trial", self.folder / "trial.toml", (), None, (system,), (), (), (), "")
         planned = [self._planned(words, nodes) for words in runs]
         merged = merge(planned, job_states(self.results))
@@ -131,7 +132,7 @@ def revive(variables: dict[str, str]) -> None:
 
 @pytest.fixture
 def here(tmp_path: Path, cluster: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    folder = tmp_path / "a folder"  # users' folders have blanks
+    folder = tmp_path / WORST
     folder.mkdir()
     monkeypatch.chdir(folder)
     for name, value in cluster.items():
@@ -139,10 +140,11 @@ def here(tmp_path: Path, cluster: dict[str, str], monkeypatch: pytest.MonkeyPatc
     program = folder / "sifmark"
     program.write_text(STAND_IN)
     program.chmod(0o755)
-    (folder / "some image.sif").write_text("an image")
+    (folder / f"{WORST}.sif").write_text("an image")
     place = Cluster(folder, replace(load_settings(), slurm={"sifmark": str(program)}), cluster)
     yield place
     place.clear()
+    assert not list(tmp_path.rglob("pwned"))
 
 
 # Submissions
@@ -154,7 +156,7 @@ def test_an_array_does_the_runs_of_a_plan_and_leaves_the_script_to_see(here: Clu
     assert {state.state for state in here.waits()} == {RunState.DONE}
     assert all(problems_of(planned.result) == [] for planned in plan.runs)
     assert submitted.array.script.read_text() == submitted.script
-    assert f"run {here.folder / 'some image.sif'} -- lstm --seed 0 --site here --output" in logs(submitted)
+    assert f"run {here.folder / WORST}.sif -- lstm --seed 0 --site here --output" in logs(submitted)
     assert [planned.state for planned in here.plan(*run_ids(3)).runs] == [RunState.DONE] * 3
     assert submit_runs(here.plan(*run_ids(3)), here.settings) == ()
 
@@ -331,7 +333,7 @@ def test_a_run_that_fails_has_its_exit_code_as_the_cause(here: Cluster, code: in
 def test_an_image_that_was_replaced_is_not_started(here: Cluster) -> None:
     (submitted,) = submit_runs(here.plan(("--seed", "0")), here.site(extra=["--hold"]))
     wait_for(lambda: here.states()[0].cause == "JobHeldUser")
-    (here.folder / "some image.sif").write_text("another image")
+    (here.folder / f"{WORST}.sif").write_text("another image")
     here.slurm("scontrol", "release", submitted.job)
     (state,) = here.waits()
     assert state.state is RunState.FAILED and "image was replaced" in state.cause
@@ -375,12 +377,15 @@ def with_image(
     tmp_path: Path, cluster: dict[str, str], built: Site, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Cluster]:
     """A folder from which jobs find the images that are built."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / WORST
+    folder.mkdir()
+    monkeypatch.chdir(folder)
     for name, value in {**cluster, "SIFMARK_DIST": str(built.dist), "SIFMARK_BASES": "stand-in"}.items():
         monkeypatch.setenv(name, value)
-    place = Cluster(tmp_path, load_settings(), cluster)
+    place = Cluster(folder, load_settings(), cluster)
     yield place
     place.clear()
+    assert not list(tmp_path.rglob("pwned"))
 
 
 @pytest.mark.full

@@ -1,6 +1,7 @@
 """What a SIF file shows of itself: read by us, by Apptainer, and by unsquashfs."""
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -177,7 +178,7 @@ def _apptainer_attributes(path: Path) -> dict[str, Any]:
         answer = get_client(quiet=True).inspect(str(path), json=True, quiet=True)
         return dict(answer["attributes"])
     except (KeyError, TypeError, ValueError, OSError, SystemExit) as error:
-        remedy = f"see why: apptainer inspect --all {path}"
+        remedy = f"see why: apptainer inspect --all {shlex.quote(str(path))}"
         raise SifmarkError(f"Apptainer cannot inspect {path}", remedy, code="file-unreadable") from error
 
 

@@ -1,6 +1,5 @@
 """The tables of a report as they are in files: cells of text, with marks, whatever writes them."""
 
-import csv
 import io
 import re
 from collections.abc import Iterator, Sequence
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from sifmark.core.console import markdown_lines
-from sifmark.core.spreadsheets import spreadsheet_text
+from sifmark.core.spreadsheets import write_rows
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.words import mean_text
 from sifmark.report.content.overview import Best, Summary, SummaryRow
@@ -89,7 +88,7 @@ def csv_table(table: FileTable) -> str:
     """Return a table as CSV."""
     rows = [[column.head for column in table.columns], *([cell.whole for cell in row] for row in table.rows)]
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([spreadsheet_text(cell) for cell in row] for row in rows)
+    write_rows(text, rows)
     return text.getvalue()
 
 

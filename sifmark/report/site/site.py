@@ -1,5 +1,6 @@
 """A site: everything that its pages say, made once from the results below a folder."""
 
+import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -123,7 +124,9 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
     if not results.members:
         folder = results.folder
         cause = f"no valid result below {folder}; {results.invalid[0]}"
-        raise SifmarkError(cause, f"list all problems: sifmark results.validate {folder}", code="result-invalid")
+        raise SifmarkError(
+            cause, f"list all problems: sifmark results.validate {shlex.quote(str(folder))}", code="result-invalid"
+        )
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
         raise no_such_field(options.by, {name for each in results.members for name in each.observation.fields})
     by = options.by or naming_field(each.observation for each in results.members)

@@ -1,7 +1,6 @@
 """The archive of a study: its file, its results, and the available evidence of their images."""
 
 import platform
-import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +16,7 @@ from sifmark.core.console import printable, warn
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import compact_json
 from sifmark.core.settings import Settings
+from sifmark.core.shell import word
 from sifmark.engines import ImageInspection
 from sifmark.engines.locate import engine_for, locate_any
 from sifmark.results.archive import SUFFIX, Member, is_archive, is_name, write_archive
@@ -41,7 +41,7 @@ class _Contents:
         """Read a file of results. Raises SifmarkError if one is not valid."""
         for loaded in load_file(str(file)):
             if loaded.problems:
-                remedy = f"see all problems: sifmark results.validate {shlex.quote(str(file))}; then run it again"
+                remedy = f"see all problems: sifmark results.validate {word(str(file))}; then run it again"
                 raise SifmarkError(f"{file}: {loaded.problems[0]}", remedy, code="result-invalid")
             self.states[loaded.document["status"]["state"]] += 1
             if (claims := loaded.document["provenance"]["image"]) is not None:

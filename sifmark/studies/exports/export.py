@@ -1,6 +1,5 @@
 """Export of a study's runs to another program."""
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.core.settings import Settings
+from sifmark.core.shell import comment, word
 from sifmark.engines.binds import with_absolute_paths
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading
 from sifmark.studies.exports.jube import jube_files
@@ -81,11 +81,11 @@ def _sbatch(export: Export) -> Iterator[ExportedFile]:
 
     They are those by which `study.run --on slurm` submits. Raises SifmarkError where an image or data are missing.
     """
-    lines = ["#!/usr/bin/env bash", *(f"# {line}" for line in heading(export.plan, "Slurm")), "set -euo pipefail"]
+    lines = ["#!/usr/bin/env bash", *map(comment, heading(export.plan, "Slurm")), "set -euo pipefail"]
     for number, rendered in enumerate(render_runs(export.plan, export.settings), start=1):
         name = f"{export.plan.study.name}-{number}-{rendered.array.shape.text}"
         array = replace(rendered.array, name=name, folder=export.place.absolute())
-        lines.append(f"sbatch {shlex.quote(str(array.script))}")
+        lines.append(f"sbatch {word(str(array.script))}")
         yield ExportedFile(array.script.name, script_of(array), executable=True)
         yield ExportedFile(array.list.name, array.lines)
         # Folders that tasks write to; Slurm does not make them.
@@ -123,6 +123,6 @@ def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) ->
 def _write(place: Path, file: ExportedFile) -> Path:
     target = place / file.name
     with atomic_path(target) as draft:
-        draft.write_text(file.text, encoding="utf-8")
+        draft.write_text(file.text, encoding="utf-8", errors="surrogateescape")  # as paths have it
         draft.chmod(0o755 if file.executable else 0o644)
     return target

@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sifmark.studies.overview import varying_by_group
-from sifmark.studies.study import PlannedRun, Run, StudyPlan
+from sifmark.studies.study import PlannedRun, Run, StudyPlan, System
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,12 @@ def by_system(plan: StudyPlan) -> Iterator[tuple[str, list[PlannedRun]]]:
     for system in plan.study.systems:
         if runs := [planned for planned in plan.runs if planned.run.system == system.name]:
             yield system.name, runs
+
+
+def image_of(system: System) -> str:
+    """Return the image of a system as `sifmark run` finds it in any folder; a path is no option, whatever its name."""
+    file = Path(system.image)
+    return str(file.absolute()) if file.is_file() else system.image
 
 
 def heading(plan: StudyPlan, program: str) -> list[str]:

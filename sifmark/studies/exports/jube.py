@@ -2,12 +2,13 @@
 
 import json
 import math
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
-from sifmark.core.errors import UsageError
-from sifmark.studies.exports.exported import ExportedFile, by_system, heading
+from sifmark.core.console import printable
+from sifmark.core.shell import comment, word
+from sifmark.core.spreadsheets import spreadsheet_text
+from sifmark.engines.binds import bind_list
+from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of
 from sifmark.studies.slurm.options import JobOptions, clock_of, devices_requested
 from sifmark.studies.study import PlannedRun, StudyPlan
 
@@ -36,7 +37,7 @@ _PATTERNS = r"""patternset:
 
 benchmark:
 """
-_OWN = ("[$number]", "$nodes", "$time", "$devices_of_node", "$launch $sifmark run $image -- $arguments")
+_SEPARATOR = ";"  # of the columns of tables, which JUBE does not quote
 _FIGURES = ("state", "correctness", "throughput", "step_time", "energy")
 _BENCHMARK = """\
   - name: {name}
@@ -49,7 +50,9 @@ _BENCHMARK = """\
       - name: start
         parameter:
           - {{name: sifmark, _: sifmark}}
-          - {{name: image, _: {image}}}
+          - {{name: environment, {environment}}}
+          - {{name: image, {image}}}
+          - {{name: site, {site}}}
           - {{name: launch, tag: "!slurm", _: ""}}
           - {{name: launch, tag: slurm, _: {launch}}}
     step:
@@ -69,7 +72,7 @@ _BENCHMARK = """\
       table:
         name: runs
         style: csv
-        separator: ";"
+        separator: "{separator}"
         sort: number
         column: [{columns}]
 """
@@ -78,13 +81,10 @@ _BENCHMARK = """\
 def jube_files(
     plan: StudyPlan, options: Mapping[str, JobOptions], seconds: Mapping[str, int]
 ) -> tuple[ExportedFile, ...]:
-    """Return the file. `options` are those of jobs by system, `seconds` has by key how long a run may take.
-
-    Raises UsageError for a text in which JUBE would replace something.
-    """
+    """Return the file. `options` are those of jobs by system, `seconds` has by key how long a run may take."""
     study, name = plan.study, f"{plan.study.name}.yaml"
     systems = dict(by_system(plan))
-    lines = "\n".join(f"# {line}" for line in heading(plan, "JUBE"))
+    lines = "\n".join(map(comment, heading(plan, "JUBE")))
     head = _HEAD.format(heading=lines, name=name, outpath=f"jube-{study.name}", first=next(iter(systems), "SYSTEM"))
     benchmarks = (_benchmark(plan, system, runs, options[system], seconds) for system, runs in systems.items())
     return (ExportedFile(name, head + _PATTERNS + "\n".join(benchmarks)),)
@@ -95,18 +95,20 @@ def _benchmark(
 ) -> str:
     system = next(each for each in plan.study.systems if each.name == name)
     columns = _columns(runs, options, seconds)
-    image = str(Path(system.image).absolute()) if Path(system.image).is_file() else system.image
-    shown = [column for column, values in columns.items() if column not in ("arguments", "time", "devices_of_node")]
-    binds = f"APPTAINER_BIND={shlex.quote(','.join(system.bind))} " if system.bind else ""
-    words = f"$launch $sifmark run $image -- $arguments --site {shlex.quote(name)} --output result.json"
+    shown = [column for column in columns if column not in ("arguments", "time", "devices_of_node")]
+    binds = f"APPTAINER_BIND={_word(bind_list(system.bind))}" if system.bind else ""
+    command = f"$environment $launch $sifmark run $image -- $arguments --site {name} --output result.json"
     return _BENCHMARK.format(
         name=_text(name),
         outpath=_text(f"jube-{plan.study.name}-{name}"),
-        comment=_text(" ".join(plan.study.title.split())),
+        comment=_text(plan.study.title),
         parameters="\n".join(_parameters(columns, len(runs))),
-        image=_text(shlex.quote(image)),
+        environment=_python(ascii(binds)),
+        image=_python(ascii(_word(image_of(system)))),
+        site=_python(ascii(" ".join(_site(options)))),
         launch=_text(" ".join(_launch(options))),
-        command=_text(f"{binds}{words} || test -e result.json"),  # also of a run that did not complete
+        command=_text(f"{command} || test -e result.json"),  # also of a run that did not complete
+        separator=_SEPARATOR,
         columns=", ".join(["number", *shown, *_FIGURES]),
     )
 
@@ -114,7 +116,7 @@ def _benchmark(
 def _columns(runs: Sequence[PlannedRun], options: JobOptions, seconds: Mapping[str, int]) -> dict[str, list[str]]:
     """Return the parameters of runs with a value for each run; of cells those that some run has."""
     keys = dict.fromkeys(key for planned in runs for key in planned.run.cell)
-    cells = {key: [str(planned.run.cell.get(key, "")) for planned in runs] for key in keys}
+    cells = {key: [_table_cell(str(planned.run.cell.get(key, ""))) for planned in runs] for key in keys}
     return {
         **cells,
         "group": [planned.run.group for planned in runs],
@@ -123,7 +125,7 @@ def _columns(runs: Sequence[PlannedRun], options: JobOptions, seconds: Mapping[s
         "nodes": [str(planned.run.nodes) for planned in runs],
         "devices_of_node": [devices_requested(options, _share(planned)) or "0" for planned in runs],
         "time": [clock_of(seconds[planned.key]) for planned in runs],
-        "arguments": [shlex.join(planned.run.arguments) for planned in runs],
+        "arguments": [" ".join(map(_word, planned.run.arguments)) for planned in runs],
     }
 
 
@@ -135,29 +137,44 @@ def _parameters(columns: Mapping[str, Sequence[str]], count: int) -> Iterator[st
     numbers = ",".join(map(str, range(count)))
     yield f"          - {{name: number, type: int, _: {_text(numbers)}}}"
     for name, values in columns.items():
-        # JUBE takes what a separator divides for several values: this one is in no text.
-        table = _text(f"{list(values)!r}[$number]")
-        yield f'          - {{name: {name}, mode: python, separator: "\\u241f", _: {table}}}'
+        yield f"          - {{name: {name}, {_python(ascii(list(values)), '[$number]')}}}"
 
 
 def _launch(options: JobOptions) -> Iterator[str]:
-    """Yield the words that start the tasks of a run on nodes of their own."""
+    """Yield the words that start the tasks of a run on nodes of their own. JUBE replaces parameters in them."""
     yield from ("srun", "--nodes=$nodes", "--ntasks=$nodes", "--ntasks-per-node=1", "--time=$time", "--cpu-bind=none")
-    values = {"partition": options.partition, "account": options.account, "qos": options.qos}
-    values |= {"constraint": options.constraint, "gres": options.gres, "mem": options.mem}
-    yield from (f"--{name}={value}" for name, value in values.items() if value)
     if options.gpus_per_node and not options.gres:
         yield "--gpus-per-node=$devices_of_node"
     if options.exclusive:
         yield "--exclusive"
+    yield "$site"
+
+
+def _site(options: JobOptions) -> Iterator[str]:
+    """Yield the words in which the site's own texts are."""
+    values = {"partition": options.partition, "account": options.account, "qos": options.qos}
+    values |= {"constraint": options.constraint, "gres": options.gres, "mem": options.mem}
+    yield from (_word(f"--{name}={value}") for name, value in values.items() if value)
+
+
+def _word(text: str) -> str:
+    """Return a word of a shell. JUBE doubles a dollar sign before a blank, and so quotes end between the two."""
+    return word(text).replace("$", "$''")
+
+
+def _table_cell(text: str) -> str:
+    return spreadsheet_text(text).replace(_SEPARATOR, ",")
+
+
+def _python(literal: str, index: str = "") -> str:
+    """Return the fields of a parameter whose value is an expression of Python.
+
+    JUBE replaces what follows a dollar sign in an expression, but not in its value; and what a separator divides are
+    several values: this one is in no text.
+    """
+    return f'mode: python, separator: "\\u241f", _: {_text(literal.replace("$", chr(92) + "x24") + index)}'
 
 
 def _text(text: str) -> str:
-    """Return a text of YAML. Raises UsageError for a dollar sign that is not ours: JUBE replaces what follows it."""
-    rest = text
-    for part in _OWN:
-        rest = rest.replace(part, "")
-    if "$" in rest:
-        cause = f"JUBE would replace what follows the dollar sign in {rest[max(0, rest.index('$') - 20) :]!r:.100}"
-        raise UsageError(cause, "use other names, or another --format", code="invalid-option")
-    return json.dumps(text, ensure_ascii=False)
+    """Return a text of YAML."""
+    return json.dumps(printable(text), ensure_ascii=False)

@@ -2,11 +2,12 @@
 
 import math
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from sifmark.core import paths
+from sifmark.core.console import printable
+from sifmark.core.shell import words
 from sifmark.studies.exports.earlier import ReferenceValue, references
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
 from sifmark.studies.slurm.jobs import StartedImage
@@ -158,7 +159,7 @@ def reframe_files(
     earlier, labels = references(plan.runs), labels_of(plan)
     systems = [system for system, _ in by_system(plan)]
     head = _HEAD.format(
-        heading="\n".join(heading(plan, "ReFrame")).replace('"""', "'''").replace("\\", "/"),
+        heading="\n".join(map(printable, heading(plan, "ReFrame"))).replace('"""', "'''").replace("\\", "/"),
         name=name,
         tests=", ".join(_class_name(plan, system) for system in systems),
         study=repr(plan.study.name),
@@ -183,7 +184,7 @@ def _run(
     run = planned.run
     return {
         "system": run.system,
-        "arguments": shlex.join(run.arguments),
+        "arguments": words(run.arguments),
         "nodes": run.nodes,
         "devices": math.ceil(run.devices / run.nodes) if image.device_files else 0,
         "seconds": seconds,

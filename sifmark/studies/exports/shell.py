@@ -1,11 +1,11 @@
 """A study as a readable bash script that resumes where it was interrupted."""
 
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
-from sifmark.core.console import printable
-from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
+from sifmark.core.shell import comment, word, words
+from sifmark.engines.binds import bind_list
+from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of, labels_of
 from sifmark.studies.study import PlannedRun, StudyPlan
 
 _HEAD = """\
@@ -17,7 +17,9 @@ _HEAD = """\
 
 set -euo pipefail
 sifmark=${{SIFMARK:-sifmark}}
-results=$(realpath --canonicalize-missing -- "${{SIFMARK_RESULTS:-{results}}}")
+results={results}
+[ -z "${{SIFMARK_RESULTS:-}}" ] || results=$SIFMARK_RESULTS
+[[ $results == /* ]] || results=$PWD/$results
 read -ra launch <<<"${{LAUNCH:-srun --ntasks-per-node=1 --nodes}}" # the number of nodes follows
 binds=${{APPTAINER_BIND:-}}
 systems=("$@")
@@ -82,9 +84,11 @@ printf '%s runs, %s failed\\n' "$count" "$failed" >&2
 def shell_files(plan: StudyPlan, folder: Path) -> tuple[ExportedFile, ...]:
     """Return the script, which can be started anywhere. Relative paths of the study are in `folder`."""
     name = f"{plan.study.name}.sh"
-    lines = "\n".join(f"# {line}" for line in heading(plan, "bash"))
     head = _HEAD.format(
-        heading=lines, name=name, results=shlex.quote(str(folder / plan.folder)), folder=shlex.quote(str(folder))
+        heading="\n".join(map(comment, heading(plan, "bash"))),
+        name=name,
+        results=word(str(folder / plan.folder)),
+        folder=word(str(folder)),
     )
     return (ExportedFile(name, head + "\n".join(_body(plan)) + "\n" + _END, executable=True),)
 
@@ -94,13 +98,12 @@ def _body(plan: StudyPlan) -> Iterator[str]:
     labels = labels_of(plan)
     for number, (name, runs) in enumerate(by_system(plan)):
         system = systems[name]
-        yield f"{'' if number == 0 else chr(10)}# {name}: {' '.join((system.title or system.image).split())}"
-        paths = f'"${{binds:+$binds,}}"{shlex.quote(",".join(system.bind))}' if system.bind else '"$binds"'
+        yield f"{'' if number == 0 else chr(10)}{comment(f'{name}: {system.title or system.image}')}"
+        paths = f'"${{binds:+$binds,}}"{word(bind_list(system.bind))}' if system.bind else '"$binds"'
         yield f"export APPTAINER_BIND={paths}"
-        yield from (_line(planned, system.image, labels[planned.key]) for planned in runs)
+        yield from (_line(planned, image_of(system), labels[planned.key]) for planned in runs)
 
 
 def _line(planned: PlannedRun, image: str, label: str) -> str:
     run = planned.run
-    words = shlex.join([run.system, str(run.nodes), planned.key, image, *run.arguments])
-    return f"run {words} # {printable(label)}"
+    return f"run {words([run.system, str(run.nodes), planned.key, image, *run.arguments])} {comment(label)}"

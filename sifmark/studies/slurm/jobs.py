@@ -13,6 +13,14 @@ SEPARATOR = "\t"  # between the words of a line of a list
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
+def require_line(text: str) -> str:
+    """Return a text that is a part of a line of Slurm's. Raises UsageError if it has a control character."""
+    if _CONTROL.search(text):
+        remedy = "remove tabs and line breaks from the study file, or from the names of folders"
+        raise UsageError(f"a job cannot have a control character: {text!r}", remedy, code="document-invalid")
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class JobShape:
     """What the runs of an array have in common."""
@@ -39,11 +47,7 @@ class ArrayTask:
     @property
     def line(self) -> str:
         """The run as a line of the list. Raises UsageError for a word that no line can hold."""
-        words = [self.key, str(self.result), *self.arguments]
-        if bad := next((word for word in words if _CONTROL.search(word)), None):
-            cause = f"an argument of a run has a control character: {bad!r}"
-            raise UsageError(cause, "remove tabs and line breaks from the study file", code="document-invalid")
-        return SEPARATOR.join(words)
+        return SEPARATOR.join(map(require_line, (self.key, str(self.result), *self.arguments)))
 
 
 @dataclass(frozen=True, slots=True)

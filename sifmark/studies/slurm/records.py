@@ -28,8 +28,9 @@ class Submission:
     def keys(self, folder: Path) -> list[str]:
         """Return the keys of its runs, in the order of its tasks; none if the list is gone."""
         with suppress(OSError):
-            lines = (folder / f"{self.name}.runs").read_text(encoding="utf-8").splitlines()
-            return [line.partition(SEPARATOR)[0] for line in lines]
+            text = (folder / f"{self.name}.runs").read_text(encoding="utf-8", errors="surrogateescape")
+            # As sed divides lines in the script: other characters end one for splitlines.
+            return [line.partition(SEPARATOR)[0] for line in text.split("\n")[:-1]]
         return []
 
 

@@ -1,9 +1,11 @@
 """Job scripts: an sbatch script per array, and the shell lines that run an image with `apptainer run`."""
 
-import shlex
 from collections.abc import Iterator
 
-from sifmark.studies.slurm.jobs import JobArray, StartedImage
+from sifmark.core.errors import UsageError
+from sifmark.core.shell import comment, pattern, word, words
+from sifmark.engines.binds import bind_list
+from sifmark.studies.slurm.jobs import JobArray, StartedImage, require_line
 from sifmark.studies.slurm.options import clock_of, devices_requested
 
 WARNING_SECONDS = 60  # between the signal and the end of a job's time: enough to write what was measured
@@ -57,7 +59,7 @@ if finished; then
   echo "run ${{words[0]}} is done: $result" && exit 0
 fi
 record begin
-[ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = '{image_state}' ] ||
+[ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = {image_state} ] ||
   fail {image_changed} "$image is not the file that it was when this job was submitted: submit again"
 {start}
 # A signal ends the image, which writes what it has measured; this script then ends by itself.
@@ -75,10 +77,10 @@ exit "$code"
 def script_of(array: JobArray) -> str:
     """Return the sbatch script of a job array."""
     values = {
-        "name": shlex.quote(array.name),
-        "folder": shlex.quote(str(array.folder)),
-        "image": shlex.quote(str(array.image.path)),
-        "image_state": array.image.state,
+        "name": word(array.name),
+        "folder": word(str(array.folder)),
+        "image": word(str(array.image.path)),
+        "image_state": word(array.image.state),
         "finished": _finished(array.image),
         "list_missing": CODE_LIST_MISSING,
         "image_changed": CODE_IMAGE_CHANGED,
@@ -97,23 +99,24 @@ def job_name(array: str) -> str:
 def start_lines(image: StartedImage) -> Iterator[str]:
     """Yield the shell lines that have to come before an image is started with `start_options`."""
     if image.binds:
-        paths = shlex.quote(",".join(image.binds))
+        paths = word(bind_list(image.binds))
         yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
     if image.device_files:
-        flags = shlex.join(image.device_flags) if image.device_flags else '--bind "$file"'
+        flags = words(image.device_flags) if image.device_flags else '--bind "$file"'
         first = " && break" if image.device_flags else ""
         yield "flags=()"
-        yield f'for file in {" ".join(image.device_files)}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'
+        files = " ".join(map(pattern, image.device_files))
+        yield f'for file in {files}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'
 
 
 def facts_line(image: StartedImage) -> str:
     """Return the line by which plain Apptainer's results say of the image what was seen of it."""
-    return f"export SIFMARK_IMAGE={shlex.quote(image.facts)}"
+    return f"export SIFMARK_IMAGE={word(image.facts)}"
 
 
 def start_options(image: StartedImage) -> list[str]:
     """Return the options of plain Apptainer as a shell takes them: those of the device as `start_lines` found it."""
-    options = [shlex.join(image.flags)] if image.flags else []
+    options = [words(image.flags)] if image.flags else []
     return [*options, '"${flags[@]}"'] if image.device_files else options
 
 
@@ -121,16 +124,16 @@ def _head(array: JobArray) -> Iterator[str]:
     shape, count = array.shape, len(array.tasks)
     runs = f"{count} run{'s' * (count > 1)}"
     yield "#!/bin/bash"
-    yield f"# Study {array.study} on {shape.system}: {runs} on {shape.nodes} x {shape.devices} (nodes x devices)."
-    yield f"# Written by sifmark. Array task N does the run in line N of {array.list.name}."
+    yield comment(
+        f"Study {array.study} on {shape.system}: {runs} on {shape.nodes} x {shape.devices} (nodes x devices)."
+    )
+    yield comment(f"Written by sifmark. Array task N does the run in line N of {array.list.name}.")
 
 
 def _options(array: JobArray) -> Iterator[str]:
     """Yield the #SBATCH lines: the options that have a value, then the site's own."""
     shape, options, count = array.shape, array.options, len(array.tasks)
     limit = options.max_jobs_in_flight
-    # In a path Slurm replaces what follows a percent sign.
-    log = str(array.logs / "INDEX.log").replace("%", "%%").replace("INDEX", "%a")
     values = {
         "job-name": job_name(array.name),
         "array": f"1-{count}%{limit}" if limit and limit < count else f"1-{count}",
@@ -150,7 +153,7 @@ def _options(array: JobArray) -> Iterator[str]:
         "requeue": True,
         "open-mode": "append",
         "chdir": array.work,
-        "output": log,
+        "output": _log_pattern(str(array.logs)),
     }
     for name, value in values.items():
         if value is True:
@@ -160,23 +163,37 @@ def _options(array: JobArray) -> Iterator[str]:
     yield from (f"#SBATCH {line}" for line in options.extra)
 
 
+def _log_pattern(folder: str) -> str:
+    """Return where the output of a task goes. Raises UsageError for a folder that Slurm cannot write it to.
+
+    In this path Slurm replaces what follows a percent sign, but nothing if there is a backslash.
+    """
+    if "\\" in folder:
+        remedy = "choose another folder with --results or -o, or rename it"
+        raise UsageError(f"Slurm writes no log to a path with a backslash: {folder}", remedy, code="invalid-option")
+    return f"{folder.replace('%', '%%')}/%a.log"
+
+
 def _quoted(value: object) -> str:
-    """Return the value of an option, in double quotes if it has a character that needs them."""
-    text = str(value)
-    return text if shlex.quote(text) == text else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    """Return the value of an option as sbatch reads it: in double quotes if it has a character that needs them.
+
+    Raises UsageError for a control character, since an option ends with its line.
+    """
+    text = require_line(str(value))
+    return text if word(text) == text else '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _setup(array: JobArray) -> Iterator[str]:
     if array.options.modules:  # a shell that is not a login shell need not know them
         yield "type module >/dev/null 2>&1 || . /etc/profile"
-    yield from (f"module load {module}" for module in array.options.modules)
+    yield from (f"module load {word(module)}" for module in array.options.modules)
     yield from array.options.setup
 
 
 def _finished(image: StartedImage) -> str:
     if image.sifmark:
-        words = shlex.join([*image.sifmark, "results.validate", "--quiet", "--finished"])
-        return f'[ -e "$result" ] && {words} --run "${{words[0]}}" "$result" >/dev/null 2>&1'
+        validate = words([*image.sifmark, "results.validate", "--quiet", "--finished"])
+        return f'[ -e "$result" ] && {validate} --run "${{words[0]}}" "$result" >/dev/null 2>&1'
     # A result is written whole or not at all, by the image, in this form; its command has the name that it got.
     state = """grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result\""""
     return f'{state} && grep -Fqs "/${{words[0]}}.json\\"" "$result"'
@@ -198,5 +215,5 @@ def _secret(nodes: int) -> Iterator[str]:
 
 def _command(image: StartedImage) -> str:
     if image.sifmark:
-        return f'{shlex.join([*image.sifmark, "run"])} "$image" -- "${{arguments[@]}}"'
+        return f'{words([*image.sifmark, "run"])} "$image" -- "${{arguments[@]}}"'
     return " ".join(["apptainer --quiet run", *start_options(image), '"$image" "${arguments[@]}"'])

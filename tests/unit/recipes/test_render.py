@@ -50,6 +50,15 @@ def test_a_label_of_several_lines_is_no_section_of_its_own(value: str) -> None:
         definition(load_recipe("cpu"), "host/x@sha256:0", {"x": value}, "/c")
 
 
+@pytest.mark.parametrize("folder", ["/a\n%post\n  id", "/a\nRUN id", '/a"b', "/a\r"])
+def test_the_name_of_a_folder_is_no_instruction(folder: str) -> None:
+    recipe = load_recipe("cpu")
+    with refused(UsageError, "invalid-option"):
+        definition(recipe, "host/x@sha256:0", {}, folder)
+    lines = dockerfile(recipe, "host/x@sha256:0", {}, folder).split("\n")
+    assert lines[1:] == dockerfile(recipe, "host/x@sha256:0", {}, "/c").split("\n")[1:]
+
+
 def test_the_run_script_passes_arguments_word_for_word() -> None:
     text = base_definition(load_recipe("cpu"), "host/x@sha256:0")
     line = text.split("%runscript\n")[1].splitlines()[0]

@@ -815,7 +815,7 @@ def test_what_no_two_runs_have_in_common() -> None:
 
 
 def test_no_text_of_a_result_is_html_a_link_or_a_formula(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    texts = ("<img src=x onerror=alert(1)>", "![x](https://evil.example)", "=HYPERLINK(1)", "@SUM(1)", "+1", "-1")
+    texts = ("<img src=x onerror=alert(1)>", "![x](https://evil.example)", "=HYPERLINK(1)", "@SUM(1)", "+1", "-1+2")
     folder = str(write(tmp_path, [result(100 + number, site=text) for number, text in enumerate(texts)]))
     compare_results(folder, metrics="throughput", form="markdown")
     markdown = capsys.readouterr().out

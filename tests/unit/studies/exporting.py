@@ -44,6 +44,24 @@ OPTIONS = {
     "cluster-a": JobOptions(partition="gpu", account="abc", gpus_per_node="4", mem="0", seconds=2400),
 }
 
+# Names of folders and files that a script must not take for anything else.
+HOSTILE = (
+    *("two words", "it's", 'say "so"', "$(touch pwned)", "`touch pwned`", "${HOME}", "$ x$", "a\ttab", "a\nb\n", "\r"),
+    *("-dash", "--help", "~", "#no", "*", "[a-z]?", "%j%a%%", "a\\b", "a\\'b\"", "!x;y&z|w>pwned<", "{a,b}(c)", " "),
+    *(
+        "Jülich",
+        "\U0001f600",
+        "\x7f\x1b[0m",
+        "\u2028\x85",
+        "' touch pwned '",
+        "'; touch pwned; '",
+        '" && touch pwned "',
+    ),
+    *("EOF", "\ufeff", "b\udcff", "x\n#SBATCH --uid=0\ntouch pwned", "x'\ntouch pwned\n#'"),
+)
+# One of them that Slurm takes too, for tests with real programs.
+WORST = 'it\'s "a" $(touch pwned)`touch pwned`;touch pwned #*~ %j%a Jülich \U0001f600'
+
 
 def run(system: System, repeat: int = 1, nodes: int = 1, devices: int = 1, **cell: Scalar) -> Run:
     """Return a run of the group `sizes`."""

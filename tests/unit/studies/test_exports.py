@@ -200,25 +200,27 @@ def test_jube_reads_a_parameter_for_each_run() -> None:
     (file,) = jube_files(plan(), OPTIONS, seconds_of(plan()))
     document = yaml.safe_load(file.text)
     here, cluster = document["benchmark"]
-    assert here["name"] == "here" and cluster["comment"] == 'A "trial" of exports: 100 % # {odd}'
+    assert here["name"] == "here" and cluster["comment"] == r'A "trial" of\nexports: 100 % # {odd}'
     parameters = {each["name"]: each["_"] for each in cluster["parameterset"][0]["parameter"]}
     assert parameters["number"] == "0,1,2,3"
     values = {name: ast.literal_eval(text.removesuffix("[$number]")) for name, text in parameters.items()}
     assert values["arguments"][0] == "resnet50 --batch-size 16 --data '/scratch/image net' --meter nvml"
     assert (values["devices"], values["nodes"], values["time"]) == (["4", "8"] * 2, ["1", "2"] * 2, ["00:40:00"] * 4)
     start = {(each["name"], each.get("tag")): each["_"] for each in cluster["parameterset"][1]["parameter"]}
-    options = "--partition=gpu --account=abc --mem=0 --gpus-per-node=$devices_of_node --exclusive"
-    assert start["launch", "slurm"].endswith(options) and start["launch", "!slurm"] == ""
-    assert shlex.split(start["image", None]) == [CLUSTER.image]
-    assert cluster["step"]["do"][0].startswith("APPTAINER_BIND='/scratch/image net,/data' $launch")
+    assert start["launch", "slurm"].endswith("--gpus-per-node=$devices_of_node --exclusive $site")
+    assert start["launch", "!slurm"] == ""
+    assert ast.literal_eval(start["site", None]) == "--partition=gpu --account=abc --mem=0"
+    assert shlex.split(ast.literal_eval(start["image", None])) == [CLUSTER.image]
+    assert ast.literal_eval(start["environment", None]) == "APPTAINER_BIND='/scratch/image net,/data'"
+    assert cluster["step"]["do"][0].startswith("$environment $launch")
     assert set(cluster["result"]["table"]["column"]) > {"number", "batch_size", "data", "throughput", "state"}
 
 
-@pytest.mark.parametrize("data", ["/scratch/$USER/x", "/scratch/${HOME}", "$nodes/$x"])
-def test_jube_is_given_nothing_that_it_would_replace(data: str) -> None:
-    study = plan(Path("results"), RunState.TO_DO, run(CLUSTER, workload="lstm", data=data))
-    with refused(UsageError, "invalid-option"):
-        jube_files(study, OPTIONS, seconds_of(study))
+def test_a_table_of_jube_has_no_formula_and_no_cell_more() -> None:
+    study = plan(Path("results"), RunState.TO_DO, run(CLUSTER, workload="lstm", meter="=cmd;=1+1"))
+    (file,) = jube_files(study, OPTIONS, seconds_of(study))
+    cells = [line for line in file.text.splitlines() if "{name: meter," in line]
+    assert len(cells) == 1 and '"\'=cmd,=1+1"' in cells[0].replace("\\", "")
 
 
 def test_the_module_of_reframe_is_python_with_a_test_for_each_system() -> None:
