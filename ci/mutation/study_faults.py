@@ -7,11 +7,16 @@ from faults import Fault
 FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
 JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
+FOLDERS = "tests/unit/studies/test_hostile_folders.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
 
 def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault:
     return Fault(name, "sifmark/studies", symbol, was, becomes, tests, ".venv")
+
+
+def _core_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/core", symbol, was, becomes, (FOLDERS,), ".venv")
 
 
 def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
@@ -30,12 +35,16 @@ STUDIES = (
     _fault("an invalid result is done", "entry_of", "result.problems", "()", PLANS),
     _fault("a failed run is done again unasked", "_state", "retry in (FAILED, kind)", "True", PLANS),
     _fault(
-        "a changed result is not read again",
-        "ResultIndex._read_result",
-        "former[:2] != (status.st_size, status.st_mtime_ns)",
-        "False",
-        PLANS,
+        *("a changed result is not validated again", "entry_for", "file_state(planned.result)"),
+        *("file_state(planned.result.parent)", PLANS),
     ),
+    _fault(
+        *("a forged result of the same size and date is done", "entry_for", "file_state(planned.result)"),
+        *("file_state(planned.result)[:4]", PLANS),
+    ),
+    _core_fault("a record of strange types is read", "read_record", "isinstance(value, hints[name])", "True"),
+    _core_fault("a pipe in place of a lock is waited for", "is_held", " | os.O_NONBLOCK", ""),
+    _fault("a record leads to another file", "_read_submission", "record.name == path.stem", "True", FOLDERS),
     _fault(
         *("more devices than a system has", "_place_problem", "system.devices * min(nodes, division.nodes)"),
         *("division.devices", PLANS),
@@ -47,7 +56,7 @@ STUDIES = (
     ),
     _fault("a run that waits is submitted again", "_left", "each.key not in busy", "True", JOBS),
     _fault("a run that is done is submitted again", "_left", "_is_done(planned)", "False", JOBS),
-    _fault("a result of another run is done", "ResultIndex.entry", "row[2].of_run(planned.identity)", "row[2]", PLANS),
+    _fault("a result of another run is done", "entry_for", ".of_run(planned.identity)", "", PLANS),
     _fault("nodes take results of other runs", "_is_done", "entry.is_of_another", "False", JOBS),
     _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
     _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),
