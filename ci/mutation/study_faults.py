@@ -8,6 +8,7 @@ FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/tes
 JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 FOLDERS = "tests/unit/studies/test_hostile_folders.py"
+POWER = "tests/unit/core/test_power_cut.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
 
@@ -15,8 +16,8 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault
     return Fault(name, "sifmark/studies", symbol, was, becomes, tests, ".venv")
 
 
-def _core_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
-    return Fault(name, "sifmark/core", symbol, was, becomes, (FOLDERS,), ".venv")
+def _core_fault(name: str, symbol: str, was: str, becomes: str, test: str) -> Fault:
+    return Fault(name, "sifmark/core", symbol, was, becomes, (test,), ".venv")
 
 
 def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
@@ -42,8 +43,16 @@ STUDIES = (
         *("a forged result of the same size and date is done", "entry_for", "file_state(planned.result)"),
         *("file_state(planned.result)[:4]", PLANS),
     ),
-    _core_fault("a record of strange types is read", "read_record", "isinstance(value, hints[name])", "True"),
-    _core_fault("a pipe in place of a lock is waited for", "is_held", " | os.O_NONBLOCK", ""),
+    _core_fault("a record of strange types is read", "read_record", "isinstance(value, hints[name])", "True", FOLDERS),
+    _core_fault(
+        *("a pipe in place of a lock is waited for", "is_held", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY", FOLDERS)
+    ),
+    _core_fault("a file is not on the disk before its name", "atomic_path", "_synchronise(draft)", "None", POWER),
+    _core_fault("a name is not on the disk", "atomic_path", "_synchronise_folder(target.parent)", "None", POWER),
+    Fault(
+        *("a result's name is not on the disk", "entrypoints/runs", "draft_file", "_sync_folder(folder)", "None"),
+        *(("tests/inside/runs/test_output.py",), "py38"),
+    ),
     _fault("a record leads to another file", "_read_submission", "record.name == path.stem", "True", FOLDERS),
     _fault(
         *("more devices than a system has", "_place_problem", "system.devices * min(nodes, division.nodes)"),
@@ -52,7 +61,7 @@ STUDIES = (
     _fault("a precision that a device lacks", "_resolved", "configuration.precision not in supported", "False", PLANS),
     _fault(
         *("the folder of another study is used", "folder_of"),
-        *('(owner.get("name"), owner.get("title")) != (study.name, _title(study))', "False", PLANS),
+        *("(owner.name, owner.title) != (study.name, _title(study))", "False", PLANS),
     ),
     _fault("a run that waits is submitted again", "_left", "each.key not in busy", "True", JOBS),
     _fault("a run that is done is submitted again", "_left", "_is_done(planned)", "False", JOBS),

@@ -88,10 +88,11 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _synchronise(draft: Path) -> None:
-    """Write a file, or all files of a folder, to the disk."""
-    files = draft.rglob("*") if draft.is_dir() else (draft,)
-    for path in files:
-        if path.is_file() and not path.is_symlink():
+    """Write a file, or a folder with all that is in it, to the disk."""
+    for path in (draft, *draft.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            _synchronise_folder(path)
+        elif path.is_file() and not path.is_symlink():
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
 

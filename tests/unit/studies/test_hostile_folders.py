@@ -143,6 +143,11 @@ def test_a_submission_leads_to_no_other_file_and_to_no_other_word(tmp_path: Path
     submission = Submission("trial", "alpha", 600, 1e9, "login", "7")
     write_submission(tmp_path, submission)
     assert submissions(tmp_path) == [submission]
-    for changed in ({"name": "../elsewhere"}, {"job": "7 --uid=0"}, {"job": "\N{ARABIC-INDIC DIGIT SEVEN}"}, {"submitted": "1"}):
+    for changed in (
+        {"name": "../elsewhere"},
+        {"job": "7 --uid=0"},
+        {"job": "\N{ARABIC-INDIC DIGIT SEVEN}"},
+        {"submitted": "1"},
+    ):
         (tmp_path / "trial.job").write_text(json.dumps(asdict(submission) | changed))
         assert not submissions(tmp_path), changed
