@@ -65,7 +65,7 @@ STUDIES = (
     ),
     _fault("a run that waits is submitted again", "_left", "each.key not in busy", "True", JOBS),
     _fault("a run that is done is submitted again", "_left", "_is_done(planned)", "False", JOBS),
-    _fault("a result of another run is done", "entry_for", ".of_run(planned.identity)", "", PLANS),
+    _fault("a result of another run is done", "ResultEntry.of_run", "not difference", "True", PLANS),
     _fault("nodes take results of other runs", "_is_done", "entry.is_of_another", "False", JOBS),
     _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
     _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),
