@@ -8,6 +8,7 @@ FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/tes
 JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 FOLDERS = "tests/unit/studies/test_hostile_folders.py"
+ANONYMOUS = "tests/unit/report/test_anonymous_fields.py"
 POWER = "tests/unit/core/test_power_cut.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
@@ -18,6 +19,10 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault
 
 def _core_fault(name: str, symbol: str, was: str, becomes: str, test: str) -> Fault:
     return Fault(name, "sifmark/core", symbol, was, becomes, (test,), ".venv")
+
+
+def _report_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/report", symbol, was, becomes, (ANONYMOUS,), ".venv")
 
 
 def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
@@ -47,6 +52,21 @@ STUDIES = (
     _core_fault(
         *("a pipe in place of a lock is waited for", "is_held", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY", FOLDERS)
     ),
+    Fault(
+        *(
+            "a text that nobody called public is shown",
+            "sifmark/results",
+            "_field",
+            "None if _has_texts(rule) else ''",
+            "''",
+        ),
+        *(("tests/unit/results/test_catalogue.py",), ".venv"),
+    ),
+    _report_fault(
+        "an anonymous report names the study of the current folder", "_place", "report.results.anonymous", "False"
+    ),
+    _report_fault("an anonymous report names its study", "_study", "not options.anonymous", "True"),
+    _report_fault("an anonymous site names locked folders", "_unreadable", "results.labels", "None"),
     _core_fault("a file is not on the disk before its name", "atomic_path", "_synchronise(draft)", "None", POWER),
     _core_fault("a name is not on the disk", "atomic_path", "_synchronise_folder(target.parent)", "None", POWER),
     Fault(
