@@ -9,6 +9,7 @@ JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 FOLDERS = "tests/unit/studies/test_hostile_folders.py"
 ANONYMOUS = "tests/unit/report/test_anonymous_fields.py"
+HOSTILE = "tests/images/test_hostile.py"
 POWER = "tests/unit/core/test_power_cut.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
@@ -23,6 +24,10 @@ def _core_fault(name: str, symbol: str, was: str, becomes: str, test: str) -> Fa
 
 def _report_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark/report", symbol, was, becomes, (ANONYMOUS,), ".venv")
+
+
+def _check_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/engines", symbol, was, becomes, (HOSTILE,), ".venv")
 
 
 def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
@@ -62,6 +67,11 @@ STUDIES = (
         ),
         *(("tests/unit/results/test_catalogue.py",), ".venv"),
     ),
+    _check_fault("root's rights are kept in a check", "_unprivileged", "os.geteuid() != 0", "True"),
+    _check_fault("a check shows home", "Apptainer.isolation_flags", "'--contain'", "'--pid'"),
+    _check_fault("a check shares memory with the host", "Docker.isolation_flags", "'--ipc=private'", "'--ipc=host'"),
+    _check_fault("a container outlives its check", "run_isolated", "engine.end_run(name)", "None"),
+    _check_fault("an image prints for ever", "run_isolated", "_LONGEST_ANSWER", "-1"),
     _report_fault(
         "an anonymous report names the study of the current folder", "_place", "report.results.anonymous", "False"
     ),
