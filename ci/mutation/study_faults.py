@@ -10,6 +10,7 @@ ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/te
 FOLDERS = "tests/unit/studies/test_hostile_folders.py"
 ANONYMOUS = "tests/unit/report/test_anonymous_fields.py"
 HOSTILE = "tests/images/test_hostile.py"
+PROCESSES = "tests/unit/core/test_process.py"
 POWER = "tests/unit/core/test_power_cut.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
@@ -71,7 +72,7 @@ STUDIES = (
     _check_fault("a check shows home", "Apptainer.isolation_flags", "'--contain'", "'--pid'"),
     _check_fault("a check shares memory with the host", "Docker.isolation_flags", "'--ipc=private'", "'--ipc=host'"),
     _check_fault("a container outlives its check", "run_isolated", "engine.end_run(name)", "None"),
-    _check_fault("an image prints for ever", "run_isolated", "_LONGEST_ANSWER", "-1"),
+    _core_fault("what prints for ever is read for ever", "PipeReader.run", "self._stop()", "None", PROCESSES),
     _report_fault(
         "an anonymous report names the study of the current folder", "_place", "report.results.anonymous", "False"
     ),

@@ -103,7 +103,8 @@ def tool(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
         pytest.skip(f"no {request.param} here: ci/setup/{request.param}")
     yield made
     if request.param == "docker":
-        subprocess.run(["docker", "image", "rm", "--force", "sifmark:hostile"], check=True, capture_output=True)
+        for words in (["rm", "--force", *_left(made)], ["image", "rm", "--force", "sifmark:hostile"]):
+            subprocess.run(["docker", *words], check=False, capture_output=True)
 
 
 def _image(tool: Engine, folder: Path, script: str) -> str:

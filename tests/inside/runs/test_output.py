@@ -387,15 +387,22 @@ def test_what_is_written_is_on_the_disk_with_its_name(tmp_path, monkeypatch, nam
     """The power may fail at any time: tests/unit/core/test_power_cut.py cuts it."""
     writer = output.open_writer(f"{tmp_path}/{name}", 1)
     done = []
-    fsync, link, replace = os.fsync, os.link, os.replace
+    fsync = os.fsync
 
     def noted(descriptor):
         done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
         fsync(descriptor)
 
+    def named(function):
+        def call(*names):
+            done.append("name")
+            return function(*names)
+
+        return call
+
     monkeypatch.setattr(os, "fsync", noted)
-    monkeypatch.setattr(os, "link", lambda *names: done.append("name") or link(*names))
-    monkeypatch.setattr(output.Path, "replace", lambda *names: done.append("name") or replace(*names))
+    monkeypatch.setattr(os, "link", named(os.link))
+    monkeypatch.setattr(output.Path, "replace", named(os.replace))
     writer.write(document(1))
     assert done == order
 
