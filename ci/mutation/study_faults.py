@@ -71,6 +71,11 @@ STUDIES = (
     _check_fault("root's rights are kept in a check", "_unprivileged", "os.geteuid() != 0", "True"),
     _check_fault("a check shows home", "Apptainer.isolation_flags", "'--contain'", "'--pid'"),
     _check_fault("a check shares memory with the host", "Docker.isolation_flags", "'--ipc=private'", "'--ipc=host'"),
+    Fault(
+        *("a name in a SIF ends earlier than for Apptainer", "sifmark/engines", "_descriptors"),
+        *("name.rstrip(b'\\0')", "name.split(b'\\0')[0]"),
+        *(("tests/unit/engines/test_sif.py",), ".venv"),
+    ),
     _check_fault("a container outlives its check", "run_isolated", "engine.end_run(name)", "None"),
     _core_fault("what prints for ever is read for ever", "PipeReader.run", "self._stop()", "None", PROCESSES),
     _report_fault(
