@@ -91,7 +91,6 @@ def main() -> None:
         full = folder / "full"
         runs = fill(Request(str(study), results=full), document)
         status(f"{runs} runs")
-        first = verb("study.plan", study, "--results", full)  # validates each result, and keeps what it learnt
         sides = {
             "nothing": partial(verb, "--version"),
             "plan": partial(verb, "study.plan", study, "--results", folder / "empty"),
@@ -101,7 +100,7 @@ def main() -> None:
             sides["status, done"] = partial(verb, "study.status", study, "--results", full)
         rounds = measure(options.pairs, sides)
     report("studies", rounds, "nothing", {"runs": runs}, options.json)
-    output(f"\nseconds for {runs} runs; results that are new to the index take {first['wall']:.2f}, once")
+    output(f"\nseconds for {runs} runs")
     for side in sides:
         for quantity in ("wall", "cpu"):
             times = sorted(each[side][quantity] for each in rounds)

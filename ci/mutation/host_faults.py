@@ -136,7 +136,7 @@ HOST = (
     ),
     _fault(
         *("a smoke run has a network", "Apptainer.isolation_flags"),
-        *('[] if network else ["--net", "--network=none"]', "[]", "tests/unit/engines/test_docker_engine.py"),
+        *('["--net", "--network=none"]', "[]", "tests/unit/engines/test_docker_engine.py"),
     ),
     _fault(
         "what structure refuted is started", "_is_distrusted", "(TRUST.name, STRUCTURE.name)", "(TRUST.name,)", TRUST

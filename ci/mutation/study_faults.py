@@ -8,11 +8,28 @@ FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/tes
 JOBS = "tests/unit/studies/test_slurm.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 SCRIPTS = "tests/unit/studies/test_scripts.py"
+FOLDERS = "tests/unit/studies/test_hostile_folders.py"
+ANONYMOUS = "tests/unit/report/test_anonymous_fields.py"
+HOSTILE = "tests/images/test_hostile.py"
+PROCESSES = "tests/unit/core/test_process.py"
+POWER = "tests/unit/core/test_power_cut.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
 
 def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault:
     return Fault(name, "sifmark/studies", symbol, was, becomes, tests, ".venv")
+
+
+def _core_fault(name: str, symbol: str, was: str, becomes: str, test: str) -> Fault:
+    return Fault(name, "sifmark/core", symbol, was, becomes, (test,), ".venv")
+
+
+def _report_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/report", symbol, was, becomes, (ANONYMOUS,), ".venv")
+
+
+def _check_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/engines", symbol, was, becomes, (HOSTILE,), ".venv")
 
 
 def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
@@ -54,12 +71,49 @@ STUDIES = (
     _fault("an invalid result is done", "entry_of", "result.problems", "()", PLANS),
     _fault("a failed run is done again unasked", "_state", "retry in (FAILED, kind)", "True", PLANS),
     _fault(
-        "a changed result is not read again",
-        "ResultIndex._read_result",
-        "former[:2] != (status.st_size, status.st_mtime_ns)",
-        "False",
-        PLANS,
+        *("a changed result is not validated again", "entry_for", "file_state(planned.result)"),
+        *("file_state(planned.result.parent)", PLANS),
     ),
+    _fault(
+        *("a forged result of the same size and date is done", "entry_for", "file_state(planned.result)"),
+        *("file_state(planned.result)[:4]", PLANS),
+    ),
+    _core_fault("a record of strange types is read", "read_record", "isinstance(value, hints[name])", "True", FOLDERS),
+    _core_fault(
+        *("a pipe in place of a lock is waited for", "is_held", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY", FOLDERS)
+    ),
+    Fault(
+        *(
+            "a text that nobody called public is shown",
+            "sifmark/results",
+            "_field",
+            "None if _has_texts(rule) else ''",
+            "''",
+        ),
+        *(("tests/unit/results/test_catalogue.py",), ".venv"),
+    ),
+    _check_fault("root's rights are kept in a check", "_unprivileged", "os.geteuid() != 0", "True"),
+    _check_fault("a check shows home", "Apptainer.isolation_flags", "'--contain'", "'--pid'"),
+    _check_fault("a check shares memory with the host", "Docker.isolation_flags", "'--ipc=private'", "'--ipc=host'"),
+    Fault(
+        *("a name in a SIF ends earlier than for Apptainer", "sifmark/engines", "_descriptors"),
+        *("name.rstrip(b'\\0')", "name.split(b'\\0')[0]"),
+        *(("tests/unit/engines/test_sif.py",), ".venv"),
+    ),
+    _check_fault("a container outlives its check", "run_isolated", "engine.end_run(name)", "None"),
+    _core_fault("what prints for ever is read for ever", "PipeReader.run", "self._stop()", "None", PROCESSES),
+    _report_fault(
+        "an anonymous report names the study of the current folder", "_place", "report.results.anonymous", "False"
+    ),
+    _report_fault("an anonymous report names its study", "_study", "not options.anonymous", "True"),
+    _report_fault("an anonymous site names locked folders", "_unreadable", "results.labels", "None"),
+    _core_fault("a file is not on the disk before its name", "atomic_path", "_synchronise(draft)", "None", POWER),
+    _core_fault("a name is not on the disk", "atomic_path", "_synchronise_folder(target.parent)", "None", POWER),
+    Fault(
+        *("a result's name is not on the disk", "entrypoints/runs", "draft_file", "_sync_folder(folder)", "None"),
+        *(("tests/inside/runs/test_output.py",), "py38"),
+    ),
+    _fault("a record leads to another file", "_read_submission", "record.name == path.stem", "True", FOLDERS),
     _fault(
         *("more devices than a system has", "_place_problem", "system.devices * min(nodes, division.nodes)"),
         *("division.devices", PLANS),
@@ -67,11 +121,11 @@ STUDIES = (
     _fault("a precision that a device lacks", "_resolved", "configuration.precision not in supported", "False", PLANS),
     _fault(
         *("the folder of another study is used", "folder_of"),
-        *('(owner.get("name"), owner.get("title")) != (study.name, _title(study))', "False", PLANS),
+        *("(owner.name, owner.title) != (study.name, _title(study))", "False", PLANS),
     ),
     _fault("a run that waits is submitted again", "_left", "each.key not in busy", "True", JOBS),
     _fault("a run that is done is submitted again", "_left", "_is_done(planned)", "False", JOBS),
-    _fault("a result of another run is done", "ResultIndex.entry", "row[2].of_run(planned.identity)", "row[2]", PLANS),
+    _fault("a result of another run is done", "ResultEntry.of_run", "not difference", "True", PLANS),
     _fault("nodes take results of other runs", "_is_done", "entry.is_of_another", "False", JOBS),
     _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
     _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),

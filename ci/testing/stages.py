@@ -39,7 +39,7 @@ FIRST: tuple[str, ...] = (
 FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
 # What only one stage may use at a time: Docker's images, and the nodes of the cluster, which tests take down.
 SHARED_PARTS = {
-    "docker": ("docker", "reproduce", "sources"),
+    "docker": ("docker", "hostile", "reproduce", "sources"),
     "slurm": ("slurm", "many_devices", "study_slurm", "study_exports"),
 }
 # Images of TensorFlow add a build like that of the others, and runs that tf_new has without an image; other suites take

@@ -123,6 +123,8 @@ class ResultLines:
             try:
                 write_all(descriptor, b"\n" * bool(torn) + line_text(document))
                 os.fsync(descriptor)
+                if not size:  # the name is new
+                    _sync_folder(self.target.parent)
             except OSError:
                 os.ftruncate(descriptor, size)
                 raise

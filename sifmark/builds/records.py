@@ -4,7 +4,6 @@ A record is a JSON file in the engine's home, beside its images. It may be missi
 copied image; what this user has built or verified is in the ledger.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,14 +11,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from sifmark import __version__
 from sifmark.builds import ledger
 from sifmark.core.errors import REBUILD_REMEDY
-from sifmark.core.files import write_json
+from sifmark.core.files import read_bounded, write_json
 from sifmark.core.settings import Settings
 from sifmark.engines import BuiltImage, CheckFailed, Engine
 from sifmark.recipes.labels import BUILD_KEY, COMPRESSION, STAND_IN
 from sifmark.recipes.plan import Plan
+
+_LARGEST = 1 << 20  # bytes of a record
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class BuildRecord:
     @property
     def reused(self) -> tuple[str, ...]:
         """The stages that the build did not have to make."""
-        return tuple(self.fields.get("reused", ()))
+        reused = self.fields.get("reused")
+        return tuple(map(str, reused)) if isinstance(reused, list) else ()
 
     @property
     def was_built(self) -> bool:
@@ -50,7 +54,7 @@ def read_record(recipe: str, engine: Engine, *, strict: bool) -> BuildRecord | N
     if not path.is_file():
         return None
     try:
-        fields = json.loads(path.read_text())
+        fields = orjson.loads(read_bounded(path, _LARGEST))
         return BuildRecord(fields, str(fields["identity"]), str(fields["digest"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         if not strict:

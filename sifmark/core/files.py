@@ -14,7 +14,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from itertools import cycle
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar, get_type_hints
+
+import orjson
 
 from sifmark.core.errors import UsageError
 
@@ -23,6 +25,8 @@ FIXED_MTIME = 315_532_800  # 1980-01-01T00:00:00Z, seconds
 _DRAFT = ".partial-"
 _SMALL = 256 * 1024  # bytes
 _BLOCK = 4 * 1024 * 1024  # bytes read at once
+_LARGEST_RECORD = 1024 * 1024  # bytes
+Record = TypeVar("Record")
 
 
 @contextmanager
@@ -84,10 +88,11 @@ def _digests(folder: Path) -> dict[str, str]:
 
 
 def _synchronise(draft: Path) -> None:
-    """Write a file, or all files of a folder, to the disk."""
-    files = draft.rglob("*") if draft.is_dir() else (draft,)
-    for path in files:
-        if path.is_file() and not path.is_symlink():
+    """Write a file, or a folder with all that is in it, to the disk."""
+    for path in (draft, *draft.rglob("*")):
+        if path.is_dir() and not path.is_symlink():
+            _synchronise_folder(path)
+        elif path.is_file() and not path.is_symlink():
             with path.open("rb") as stream:
                 os.fsync(stream.fileno())
 
@@ -248,6 +253,20 @@ def read_bounded(path: Path, most: int) -> bytes:
     if len(content) > most:
         raise ValueError(f"it has more than {most} bytes")
     return content
+
+
+def read_record(path: Path, kind: type[Record]) -> Record | None:
+    """Return a JSON file of ours as a dataclass whose fields are texts, numbers or None. Other keys are left out.
+
+    None for a file that is missing or damaged, a pipe for example: others may write to the folders of results too.
+    """
+    hints = {name: hint | int if hint is float else hint for name, hint in get_type_hints(kind).items()}
+    with suppress(OSError, ValueError, TypeError):
+        document = orjson.loads(read_bounded(path, _LARGEST_RECORD))
+        values = {name: document[name] for name in hints if name in document}
+        if all(isinstance(value, hints[name]) for name, value in values.items()):
+            return kind(**values)
+    return None
 
 
 def human_size(size: float) -> str:

@@ -47,7 +47,7 @@ def is_held(path: Path) -> bool:
     Who tries to take it without waiting in this moment may find it held: to ask is to hold it for an instant.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -1,6 +1,7 @@
 """The only module that starts processes: argv lists, drained pipes, a log, a time limit, TERM before KILL."""
 
 import contextlib
+import functools
 import os
 import shlex
 import signal
@@ -50,14 +51,22 @@ class PipeReader(threading.Thread):
     """Reads one pipe of a command to its end, so that a command with much output never blocks on a full pipe.
 
     Each line goes to `lines` and to the handlers. `failure` is the first error of a handler, such as a log on a full
-    disk; after it the pipe is still read to its end.
+    disk; after it the pipe is still read to its end. After more than `most` characters, nothing is kept any more, and
+    `stop` is called.
     """
 
-    def __init__(self, pipe: IO[str] | None, *handlers: LineHandler | None) -> None:
+    def __init__(
+        self,
+        pipe: IO[str] | None,
+        *handlers: LineHandler | None,
+        most: int = -1,
+        stop: Callable[[], None] | None = None,
+    ) -> None:
         super().__init__(daemon=True)
         self.lines: list[str] = []
         self.failure: OSError | None = None
-        self._pipe = pipe
+        self.is_too_long = False
+        self._pipe, self._most, self._stop = pipe, most, stop
         self._handlers = [handler for handler in handlers if handler is not None]
         self.start()
 
@@ -65,10 +74,16 @@ class PipeReader(threading.Thread):
         """Read the pipe; the thread calls this."""
         if self._pipe is None:
             return
+        count = 0
         with self._pipe:
-            for line in self._pipe:
-                self.lines.append(line.rstrip("\n"))
-                self._handle(self.lines[-1])
+            while line := self._pipe.readline(self._most + 1 or -1):
+                count += len(line)
+                if self._most < 0 or count <= self._most:
+                    self.lines.append(line.rstrip("\n"))
+                    self._handle(self.lines[-1])
+                elif not self.is_too_long and self._stop:
+                    self.is_too_long = True
+                    self._stop()
 
     def _handle(self, line: str) -> None:
         if self.failure is not None:
@@ -178,13 +193,14 @@ def run(
     remedy: str = "",
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
+    most: int = -1,
 ) -> CompletedCommand:
     """Run a command to its end, in a folder if one is given, and return what it left.
 
     Its lines are written to `log` and passed to `watch`, those of stdout also to `watch_output`, those of stderr to
-    `watch_errors`. `time_limit` is in seconds; `environment` is added to the user's. Raises CommandError, with
-    `remedy`, for a non-zero exit code unless `check` is false; and always for a command that cannot start or does not
-    end in time.
+    `watch_errors`. `time_limit` is in seconds; `environment` is added to the user's; `most` is how many characters it
+    may print, for one that is not trusted. Raises CommandError, with `remedy`, for a non-zero exit code unless `check`
+    is false; and always for a command that cannot start, does not end in time, or prints too much.
     """
     words = tuple(map(str, argv))
     with _open_log(log) as write_line:
@@ -192,10 +208,13 @@ def run(
         started = time.monotonic()
         with contextlib.ExitStack() as cleanup:
             handlers = (write_line, watch, watch_output), (write_line, watch, watch_errors)
-            process, output, errors = _launch(cleanup, words, environment or {}, folder, *handlers)
+            process, output, errors = _launch(cleanup, words, environment or {}, folder, *handlers, most)
             if not _ends_within(process, time_limit):
                 raise _timed_out(words, time_limit)
         _raise_failure(output, errors)
+        if output.is_too_long or errors.is_too_long:
+            cause = f"{words[0]} was stopped, it printed more than {most} characters: {shlex.join(words)}"
+            raise CommandError(cause, remedy, code="command-failed")
         seconds = time.monotonic() - started
         write_line(f"= exit code {process.returncode} after {seconds:.1f} s")
     tail = (*output.lines[-TAIL:], *errors.lines[-TAIL:])[-TAIL:]
@@ -256,6 +275,7 @@ def _launch(
     folder: Path | None,
     output_handlers: _Handlers,
     error_handlers: _Handlers,
+    most: int,
 ) -> tuple[subprocess.Popen[str], PipeReader, PipeReader]:
     """Start a command and the readers of its pipes. `cleanup` stops it; no signal can come in between."""
     with postponed_signals():
@@ -264,8 +284,9 @@ def _launch(
         _running.add(process)
         if _stopping.is_set():
             _terminate(process)
-        output = PipeReader(process.stdout, *output_handlers)
-        errors = PipeReader(process.stderr, *error_handlers)
+        stop = functools.partial(_kill, process)
+        output = PipeReader(process.stdout, *output_handlers, most=most, stop=stop)
+        errors = PipeReader(process.stderr, *error_handlers, most=most, stop=stop)
         cleanup.callback(_stop_and_join, process, output, errors)
     return process, output, errors
 
@@ -306,6 +327,11 @@ def _timed_out(words: tuple[str, ...], time_limit: float | None) -> CommandError
 def _terminate(process: subprocess.Popen[str]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _stop_and_join(process: subprocess.Popen[str], *readers: PipeReader) -> None:

@@ -7,12 +7,11 @@ from typing import Any
 
 from sifmark.core.checks import Check, Status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.process import run
 from sifmark.core.settings import Settings
 from sifmark.doctor.cards import check_host_devices
 from sifmark.doctor.launch import CLEANING, launch_variables
 from sifmark.engines import Engine, require_signed
-from sifmark.engines.locate import isolated_options, locate
+from sifmark.engines.locate import locate, run_isolated
 from sifmark.recipes.labels import DRIVER, WORKLOADS
 from sifmark.recipes.names import SMALLEST, smallest_image
 from sifmark.recipes.recipe import recipe_names
@@ -51,27 +50,23 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
         raise SifmarkError(cause, "is it an image that sifmark built?", code="not-sifmark-image")
     if settings.require_signature:
         require_signed(engine.inspect(address), settings.keys)
-    options = isolated_options(engine, address)
-    argv = engine.command(address, "run", [SMALLEST, "--smoke"], options)
-    command = run(argv, time_limit=settings.time_limit, check=False)
+    command = run_isolated(engine, address, "run", [SMALLEST, "--smoke"], check=False)
     result, problems = load_text(command.output.encode())
     if problems:
         cause = f"{address} did not answer with a result: {problems[0]}"
         raise SifmarkError(cause, "check it: sifmark verify", code="result-invalid")
     yield from check_result(result, info.labels.get(DRIVER, ""))
     yield from check_host_devices(result["accelerator"]["kind"])
-    yield from check_variables(address, engine, settings)
+    yield from check_variables(address, engine)
 
 
-def check_variables(address: str, engine: Engine, settings: Settings) -> Iterator[Check]:
+def check_variables(address: str, engine: Engine) -> Iterator[Check]:
     """If a launcher has started this process, check whether a run of the image sees its variables."""
     if not (outside := launch_variables(os.environ)):
         return
     # The image gets no other variables of the user; of those for engines, what decides whether it gets these.
     handed = {name: os.environ[name] for name in (*outside, *CLEANING, *_OF_ENGINES) if name in os.environ}
-    command = ["env", "-i", *(f"{name}={value}" for name, value in handed.items())]
-    command += engine.command(address, "exec", ["env"], [])
-    shown = run(command, time_limit=settings.time_limit).output.splitlines()
+    shown = run_isolated(engine, address, "exec", ["env"], variables=handed).output.splitlines()
     if hidden := [name for name in outside if not any(line.startswith(f"{name}=") for line in shown)]:
         detail = f"the image does not see {', '.join(hidden)}: each task believes that it is alone"
         remedy = f"unset {' '.join(CLEANING)}, leave out --cleanenv; in Docker: --env=NAME for each"

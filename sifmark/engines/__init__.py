@@ -16,6 +16,7 @@ from sifmark.recipes.hardware import Access, all_hardware
 from sifmark.recipes.plan import Plan
 
 APPTAINER, DOCKER = "apptainer", "docker"
+NOBODY = 65534  # user and group of images that are not trusted
 UNPACKED_RATIO = 3  # size of an unpacked wheel with its bytecode, relative to the wheel file
 
 
@@ -117,8 +118,12 @@ class Engine(Protocol):
     def end_run(self, name: str) -> None:
         """End the run of a name that outlived the process that it was started by, and wait for its end."""
 
-    def isolation_flags(self, network: bool) -> list[str]:
-        """Return the options that keep the user's folders and variables out of a container, and the network or not."""
+    def isolation_flags(self, access: Access | None, *, variables: bool = False) -> list[str]:
+        """Return the options that keep the user's folders, rights and variables out of a container.
+
+        There is a network only if the device is reached over one. With `variables` those of this process that the
+        engine shows to other runs are shown.
+        """
 
     def inspect(self, address: str) -> "ImageInspection":
         """Inspect an image. Raises SifmarkError if it cannot be read."""

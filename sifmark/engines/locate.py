@@ -1,10 +1,13 @@
 """Finding the image that a name or a path refers to, and the options that a run of it needs on this host."""
 
+import secrets
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sifmark.core.console import status
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
+from sifmark.core.process import CompletedCommand, run
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, DOCKER, Engine, open_engine
 from sifmark.recipes.base import needed_bases
@@ -13,6 +16,7 @@ from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, PLATFORM, RECIPE, RUN_
 from sifmark.recipes.names import Image, find_image, names_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
+_LONGEST_ANSWER = 64 << 20  # characters; a result has at most 16 MiB
 _FLAG_LABELS = {APPTAINER: RUN_FLAGS, DOCKER: DOCKER_FLAGS}
 
 
@@ -118,14 +122,40 @@ def device_options(engine: Engine, address: str) -> list[str]:
     return engine.device_flags(access)
 
 
-def isolated_options(engine: Engine, address: str) -> list[str]:
+def isolated_options(engine: Engine, address: str, *, variables: bool = False) -> list[str]:
     """Return the options of a run that sees its device, but nothing of the user and no network that it can do without.
 
-    Raises SifmarkError as `device_options`.
+    With `variables` it sees those that other runs see. Raises SifmarkError as `device_options`.
     """
-    access = access_of_image(engine, address)
-    network = access is not None and access.is_on_network()
-    return [*engine.isolation_flags(network), *device_options(engine, address)]
+    return [
+        *engine.isolation_flags(access_of_image(engine, address), variables=variables),
+        *device_options(engine, address),
+    ]
+
+
+def run_isolated(
+    engine: Engine,
+    address: str,
+    verb: str,
+    arguments: Sequence[str],
+    *,
+    variables: Mapping[str, str] | None = None,
+    check: bool = True,
+) -> CompletedCommand:
+    """Run, test or execute something in an image that is not trusted, with no more than `isolated_options` give it.
+
+    With `variables` these are the only ones of its start, and as many of them as the engine shows to any run. Raises
+    SifmarkError as `device_options`, CommandError as `process.run`.
+    """
+    options = isolated_options(engine, address, variables=variables is not None)
+    name = f"sifmark-check-{secrets.token_hex(8)}"
+    argv = engine.command(address, verb, arguments, [*options, *engine.name_flags(name)])
+    if variables is not None:
+        argv = ["env", "-i", *(f"{key}={value}" for key, value in variables.items()), *argv]
+    try:
+        return run(argv, time_limit=engine.settings.time_limit, check=check, most=_LONGEST_ANSWER)
+    finally:
+        engine.end_run(name)
 
 
 def access_of_image(engine: Engine, address: str) -> Access | None:

@@ -5,7 +5,6 @@ share the lock, who makes or removes the entry holds it alone.
 """
 
 import hashlib
-import json
 import os
 import shutil
 import time
@@ -17,7 +16,7 @@ from typing import Any, TypeVar
 
 from sifmark.core.console import status
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import atomic_path, read_once, sha256_files, sha256_json, sha256_tree, write_json
+from sifmark.core.files import atomic_path, read_once, read_record, sha256_files, sha256_json, sha256_tree, write_json
 from sifmark.core.locks import file_lock, lock_file
 from sifmark.core.permissions import require_unshared
 
@@ -182,10 +181,7 @@ def lock_entry(folder: Path, **options: Any) -> AbstractContextManager[int]:
 
 def read_checksum(folder: Path) -> Checksum | None:
     """Return the checksum of an entry's folder, or None if it cannot be read."""
-    try:
-        return Checksum(**json.loads((folder / CHECKSUM_FILE).read_text()))
-    except (OSError, ValueError, TypeError):
-        return None
+    return read_record(folder / CHECKSUM_FILE, Checksum)
 
 
 def entry_folders(cache: Path, kind: str) -> Iterator[Path]:

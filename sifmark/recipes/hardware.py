@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from glob import glob
+from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
@@ -35,6 +36,11 @@ class Access:
     def existing_files(self) -> list[str]:
         """Return the device files and folders that exist on this host."""
         return sorted(path for pattern in self.devices for path in glob(pattern))  # noqa: PTH207 - from the root
+
+    def groups(self) -> list[int]:
+        """Return the groups, but root's, that the device files belong to."""
+        paths = [path for name in self.existing_files() for path in (Path(name), *Path(name).rglob("*"))]
+        return sorted({path.stat().st_gid for path in paths if path.is_char_device()} - {0})
 
 
 @dataclass(frozen=True)

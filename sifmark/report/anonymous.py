@@ -111,7 +111,7 @@ def _kind_of(path: str) -> str | None:
 
 
 @cache
-def _kinds() -> Mapping[str, str]:
+def _kinds() -> Mapping[str, str | None]:
     return {each.path.replace("[]", ""): each.private for each in fields()}
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from sifmark.core import paths as project
 from sifmark.core.console import printable, step, warn
 from sifmark.core.errors import UsageError, unknown_name
 from sifmark.core.keys import require_trusted_keys
@@ -21,6 +22,7 @@ from sifmark.results.load import load_all, require_valid
 from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.published.comparison import compare_with_published
+from sifmark.studies.study import Study
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,8 @@ def report(
     folder_of_report(target)
     require_trusted_keys(trusted_keys)
     with step("read results"):
-        made = make_report(_results(options, settings or load_settings()), load_study(study) if study else None, title)
+        results_of_it = _results(options, settings or load_settings())
+        made = make_report(results_of_it, _study(options) if study else None, title)
     names = []
     with step(f"write {folder}") as progress:
         for name in write_report(made, target):
@@ -121,6 +124,13 @@ def report(
     if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):
         warn(printable(f"no result is the counterpart of a figure of {options.name}: the report says why"))
     return WrittenReport(made, target, tuple(names))
+
+
+def _study(options: _Options) -> Study:
+    """Return the study of the report. In an anonymous one, only those that sifmark ships have their names."""
+    study = load_study(options.study)
+    known = study.file.parent == project.STUDIES or not options.anonymous
+    return study if known else replace(study, name="study-1")
 
 
 def _results(options: _Options, settings: Settings) -> ReportResults:

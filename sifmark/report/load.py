@@ -63,6 +63,7 @@ def load_report_results(
         baseline=baseline or _first_system(collection.observations, by),
         signed=trusted_keys is not None,
         allowed=frozenset(allowed),
+        anonymous=anonymiser is not None,
     )
 
 

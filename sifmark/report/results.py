@@ -217,6 +217,7 @@ class ReportResults:
     between: float = BETWEEN  # standard deviation between sessions where results do not show it, a fraction
     allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
     unmatched: tuple[str, ...] = ()  # published figures that no result is the counterpart of, and why
+    anonymous: bool = False  # whether names of files and other texts are labels
 
     def __post_init__(self) -> None:
         self._comparisons: dict[str, Comparison] = {}

@@ -6,7 +6,7 @@
 |---|---|---|
 | `x-metric` | a metric | label, unit, direction, kinds of run that can have it, rank as a headline, what it needs |
 | `x-role` | a field, or an object for all of its fields | setting, platform, condition, identity or outcome |
-| `x-private` | a field | which kind of label replaces it in an anonymous report |
+| `x-private` | a field with texts | which kind of label replaces it in an anonymous report; empty: it is public |
 | `x-compare` | a field | which values make results incomparable, and why |
 | `default` | a setting | its value in results that lack it |
 | `x-usual` | a field | the value that tables do not mention |
@@ -91,7 +91,7 @@ class Field:
     role: Role
     type: str  # of JSON: string, integer, number, boolean; `json` for lists, maps and mixtures
     description: str
-    private: str = ""  # the kind of label that replaces its value; empty if it is public
+    private: str | None = None  # the kind of label that replaces its value; empty if it is public, None if unknown
     compare: Comparability | None = None
     default: Any = _MISSING
     usual: Any = _MISSING
@@ -310,7 +310,7 @@ def _field(path: str, rule: Mapping[str, Any], inherited: Mapping[str, Any], fac
         Role(inherited["x-role"]),
         _type(rule),
         rule.get("description", ""),
-        inherited.get("x-private", ""),
+        inherited.get("x-private", None if _has_texts(rule) else ""),
         compare
         and Comparability(
             compare["why"], compare.get("same", False), tuple(compare.get("only", ())), tuple(compare.get("except", ()))
@@ -321,6 +321,15 @@ def _field(path: str, rule: Mapping[str, Any], inherited: Mapping[str, Any], fac
         rule.get("x-screening", ""),
         fact,
     )
+
+
+def _has_texts(rule: Mapping[str, Any]) -> bool:
+    """Return whether a value may be or hold a text that the schema does not list."""
+    rule = _resolved(rule)
+    if "enum" in rule or "const" in rule:
+        return False
+    inner = [each for key in ("items", "additionalProperties") if isinstance(each := rule.get(key), dict)]
+    return "string" in rule.get("type", "string") or any(map(_has_texts, inner))
 
 
 _OF_PYTHON = {bool: "boolean", str: "string", int: "integer", float: "number"}

@@ -18,6 +18,7 @@ import orjson
 
 from sifmark.core.console import counted
 from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.files import read_record
 from sifmark.core.schemas import errors_of, explain_error, known_versions
 from sifmark.results.archive import result_names, split_archive, unpack_results
 from sifmark.results.rules import violations_of
@@ -45,6 +46,15 @@ class LoadedResult:
     def path(self) -> Path:
         """The file that was read; its signature is beside it."""
         return Path(self.unpacked or self.file)
+
+
+@dataclass(frozen=True, slots=True)
+class StudyOwner:
+    """The study whose results a folder has: what its marker says."""
+
+    name: str
+    title: str = ""
+    digest: str = ""  # of the study's file
 
 
 def load_all(paths: Iterable[str]) -> Iterator[LoadedResult]:
@@ -116,12 +126,13 @@ def study_of(result: Path) -> str:
 
 @lru_cache(maxsize=16)  # the results of a folder follow each other
 def _study_name(folder: Path) -> str:
-    try:
-        record = json.loads((folder / STUDY_MARKER).read_bytes())
-    except (OSError, ValueError):
-        return ""
-    name = record.get("name") if isinstance(record, dict) else None
-    return name if isinstance(name, str) else ""
+    owner = owner_of(folder)
+    return owner.name if owner else ""
+
+
+def owner_of(folder: Path) -> StudyOwner | None:
+    """Return whose results a folder has; None if it is of no study."""
+    return read_record(folder / STUDY_MARKER, StudyOwner)
 
 
 def files_of(paths: Iterable[str]) -> Iterator[str]:

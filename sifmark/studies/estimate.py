@@ -9,7 +9,7 @@ from typing import Any
 from sifmark.core.paths import import_shared
 from sifmark.recipes.hardware import assumed_flops
 from sifmark.studies.feasibility import ResolvedConfig, card_of
-from sifmark.studies.index import CHECK_SECONDS, IMAGE_SECONDS
+from sifmark.studies.outcomes import CHECK_SECONDS, IMAGE_SECONDS
 
 START_SECONDS = IMAGE_SECONDS + CHECK_SECONDS  # and compilation, of which nothing is known yet
 SEARCH_SECONDS = 120.0  # for the largest batch

@@ -1,13 +1,12 @@
 """The folder of a study's results: `<results>/<study>`, which belongs to one study."""
 
-import json
-from contextlib import suppress
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import free_space, human_size, sha256_file, write_json
-from sifmark.results.load import STUDY_MARKER
+from sifmark.results.load import STUDY_MARKER, StudyOwner, owner_of
 from sifmark.studies.study import PlannedRun, Study
 from sifmark.studies.study_file import read_study_file
 
@@ -22,10 +21,10 @@ def folder_of(study: Study, results: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "choose another one: --results FOLDER", code="study-folder-mismatch")
     owner = owner_of(folder)
-    if owner and (owner.get("name"), owner.get("title")) != (study.name, _title(study)):
-        if owner.get("digest") == sha256_file(study.file):  # renamed
+    if owner and (owner.name, owner.title) != (study.name, _title(study)):
+        if owner.digest == sha256_file(study.file):  # renamed
             return folder
-        cause = f"{folder} has the results of another study: {owner.get('name')}, {owner.get('title')}"
+        cause = f"{folder} has the results of another study: {owner.name}, {owner.title}"
         remedy = f"choose another folder: --results FOLDER; or, if it is the same study, remove {folder / STUDY_MARKER}"
         raise SifmarkError(cause, remedy, code="study-folder-mismatch")
     return folder
@@ -35,9 +34,9 @@ def claim_folder(study: Study, results: Path) -> Path:
     """Make the folder of a study's results and note whose it is. Raises SifmarkError if it belongs to another study."""
     folder = folder_of(study, results)
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"name": study.name, "title": _title(study), "digest": sha256_file(study.file)}
-    if owner_of(folder) != record:
-        write_json(folder / STUDY_MARKER, record)
+    owner = StudyOwner(study.name, _title(study), sha256_file(study.file))
+    if owner_of(folder) != owner:
+        write_json(folder / STUDY_MARKER, asdict(owner))
     return folder
 
 
@@ -70,14 +69,6 @@ def log_path(folder: Path, system: str, key: str) -> Path:
 def run_lock(folder: Path, system: str, key: str) -> Path:
     """Return the path of the lock file of a run, which is held while it is done."""
     return folder / system / f".{key}.lock"
-
-
-def owner_of(folder: Path) -> dict[str, str]:
-    """Return whose results a folder has: name, title and digest of a study; nothing if it is of none."""
-    with suppress(OSError, ValueError):
-        record = json.loads((folder / STUDY_MARKER).read_text(encoding="utf-8"))
-        return record if isinstance(record, dict) else {}
-    return {}
 
 
 def _title(study: Study) -> str:

@@ -1,13 +1,12 @@
 """Images of systems: their IDs, which are part of the keys of runs, or why they are missing."""
 
-import json
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from sifmark.core.console import step
 from sifmark.core.errors import SifmarkError
-from sifmark.core.files import sha256_bytes, write_json
+from sifmark.core.files import read_record, sha256_bytes, write_json
 from sifmark.core.permissions import file_state
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
@@ -63,6 +62,14 @@ def _labelled_target(address: str, engine: Engine) -> ImageTarget | None:
     return ImageTarget(labels[FRAMEWORK], labels[DEVICE]) if {FRAMEWORK, DEVICE} <= labels.keys() else None
 
 
+@dataclass(frozen=True, slots=True)
+class _KeptIdentity:
+    """The ID that a file had in a state."""
+
+    state: str
+    identity: str
+
+
 def _identity(address: str, engine: Engine, settings: Settings) -> str:
     """Return the ID of an image. That of a file is kept with the file's state, since hashing gigabytes takes a while.
 
@@ -71,14 +78,13 @@ def _identity(address: str, engine: Engine, settings: Settings) -> str:
     path = Path(address)
     if not path.is_file():  # an image of Docker, which knows its digests
         return engine.inspect(address).identity()
-    state = list(file_state(path))
+    state = repr(file_state(path))
     kept = settings.cache / "image-ids" / sha256_bytes(str(path.absolute()).encode())[7:39]
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record = json.loads(kept.read_text())
-        if record["state"] == state:
-            return str(record["identity"])
+    record = read_record(kept, _KeptIdentity)
+    if record is not None and record.state == state:
+        return record.identity
     with step(f"look at {path.name}"):
         identity = engine.inspect(address).identity()
     with suppress(OSError):
-        write_json(kept, {"state": state, "identity": identity})
+        write_json(kept, asdict(_KeptIdentity(state, identity)))
     return identity

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sifmark.studies.index import OUT_OF_MEMORY
+from sifmark.studies.outcomes import OUT_OF_MEMORY
 from sifmark.studies.running.budget import size_of
 from sifmark.studies.study import Group, PlannedRun, Run, RunState, Scalar, StudyPlan
 

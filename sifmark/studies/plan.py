@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
+from sifmark.core.locks import is_held
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import ResolvedConfig, resolve_config
-from sifmark.studies.folder import RESERVED, folder_of, result_path
+from sifmark.studies.folder import RESERVED, folder_of, lock_of, result_path
 from sifmark.studies.groups import axis_keys
 from sifmark.studies.image_options import Division, batch_of_cell, division_of
 from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
-from sifmark.studies.index import OUT_OF_MEMORY, ResultEntry, ResultIndex
 from sifmark.studies.load import load_study
+from sifmark.studies.outcomes import OUT_OF_MEMORY, ResultEntry, entry_for
 from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
 from sifmark.studies.study_file import is_name
 
@@ -142,15 +143,15 @@ def _planned(
     runs: Mapping[str, Run], systems: Sequence[System], images: Mapping[str, SystemImage], folder: Path, retry: str
 ) -> Iterator[PlannedRun]:
     """Yield runs with their states and what they take."""
-    by_name, index = {system.name: system for system in systems}, ResultIndex(folder)
+    by_name = {system.name: system for system in systems}
     prediction_of = _predictions(by_name, images)
     rows = [(_asked(run, key, images[run.system], folder), prediction_of(run)) for key, run in runs.items()]
-    entries = [index.entry(planned) for planned, _ in rows]
+    entries = [entry_for(planned) for planned, _ in rows]
     expected = _expected(rows, entries)
     for (planned, prediction), entry in zip(rows, entries, strict=True):
         run = planned.run
         state, reason = _state(entry, prediction, images[run.system], retry)
-        if index.is_running(run.system, planned.key):
+        if is_held(lock_of(planned)):
             state, reason = RunState.RUNNING, ""
         measured = entry if entry and state in (RunState.DONE, RunState.FAILED) else None
         seconds = measured.seconds if measured else expected(run, prediction)

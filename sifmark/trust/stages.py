@@ -1,6 +1,5 @@
 """The stages of verify: each passed, failed or skipped, with its reasons."""
 
-import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -14,16 +13,15 @@ from sifmark.core.checks import Check, Status
 from sifmark.core.console import step
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError, unknown_name
 from sifmark.core.keys import key_files
-from sifmark.core.process import run
 from sifmark.core.settings import Settings, with_options
 from sifmark.engines import CheckFailed, Engine
-from sifmark.engines.locate import engine_for, isolated_options, locate, names_file
+from sifmark.engines.locate import engine_for, locate, names_file, run_isolated
 from sifmark.recipes.golden import REFRESH, differences
 from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, COMPRESSION, STAND_IN
 from sifmark.recipes.names import cards, find_images, recipes_in, smallest_image
 from sifmark.recipes.plan import make_plan
 from sifmark.recipes.recipe import recipe_names
-from sifmark.results.load import document_problems
+from sifmark.results.load import load_text
 from sifmark.trust.checks import check_trust
 from sifmark.trust.image import CheckSkipped, ImageUnderTest, image_under_test, pin_of_base
 
@@ -168,9 +166,8 @@ def check_smoke(image: ImageUnderTest) -> list[str]:
     require_engine(image)
     if image.signature_required:
         image.inspection.signer(image.settings.keys)
-    options = isolated_options(image.engine, image.address)
-    run(image.engine.command(image.address, "test", [], options), time_limit=image.settings.time_limit)
-    answers = [_run_workload(image, workload, options) for workload in image.named_workloads]
+    run_isolated(image.engine, image.address, "test", [])
+    answers = [_run_workload(image, workload) for workload in image.named_workloads]
     if all(_LEFT_OUT in answer for answer in answers):
         raise CheckSkipped("; ".join(answers), code="device-missing")
     return ["self-test passed", *answers]
@@ -243,9 +240,8 @@ def _refusal(tail: Sequence[str]) -> str:
     return line.removeprefix("error: ").removeprefix("sifmark: ")
 
 
-def _run_workload(image: ImageUnderTest, workload: str, options: list[str]) -> str:
-    argv = image.engine.command(image.address, "run", [workload, "--smoke"], options)
-    command = run(argv, time_limit=image.settings.time_limit, check=False)
+def _run_workload(image: ImageUnderTest, workload: str) -> str:
+    command = run_isolated(image.engine, image.address, "run", [workload, "--smoke"], check=False)
     if command.exit_code == _USAGE and _is_microbenchmark(workload):  # it needs several devices, or one that is no CPU
         return f"{workload}{_LEFT_OUT}{_refusal(command.tail)}"
     result = _valid_result(workload, image, command.output)
@@ -267,15 +263,9 @@ def _is_microbenchmark(workload: str) -> bool:
 def _valid_result(workload: str, image: ImageUnderTest, answer: str) -> dict[str, Any]:
     """Return a run's result. Raises CheckFailed if it is not a valid one of this image."""
     remedy = manual_command(image, workload)
-    try:
-        result: Any = json.loads(answer)
-    except ValueError as error:
-        cause = f"{workload} did not answer with JSON alone: {error}"
-        raise CheckFailed(cause, remedy, code="result-invalid") from error
-    if not isinstance(result, dict):
-        raise CheckFailed(f"{workload} answered with JSON that is no object", remedy, code="result-invalid")
-    if problems := document_problems(result):
-        raise CheckFailed(f"{workload}: its result is not valid: {problems[0]}", remedy, code="result-invalid")
+    result, problems = load_text(answer.encode())
+    if problems:
+        raise CheckFailed(f"{workload}: its answer is no valid result: {problems[0]}", remedy, code="result-invalid")
     claimed = result["provenance"]["image"]
     if claimed is None or claimed["build_key"] != image.labels[BUILD_KEY]:
         cause = f"{workload}: its result does not name the image's build key"

@@ -126,9 +126,9 @@ def test_results_are_those_of_the_sif_in_identity_and_configuration(shop: Site, 
 
 def test_an_argument_beats_the_name_and_the_recipe_s_image_asks(shop: Site) -> None:
     tool = ENGINE
-    done = call(tool.command("sifmark:resnet50-cpu", "run", [SMALL, "--smoke"], tool.isolation_flags(network=False)))
+    done = call(tool.command("sifmark:resnet50-cpu", "run", [SMALL, "--smoke"], tool.isolation_flags(None)))
     assert answer(done)["workload"]["name"] == SMALL
-    done = call(tool.command("sifmark:cpu", "run", [], tool.isolation_flags(network=False)), check=False)
+    done = call(tool.command("sifmark:cpu", "run", [], tool.isolation_flags(None)), check=False)
     assert done.returncode == 2 and "which workload?" in done.stderr
 
 
@@ -277,9 +277,7 @@ def test_the_recipe_of_a_vendor_builds_and_a_workload_runs_from_it(shop: Site, r
     assert stages["smoke"][0] == ("skipped" if load_recipe(recipe).access else "passed"), stages
     tool = ENGINE
     arguments = ["--smoke", "--device", "cpu"]
-    done = call(
-        tool.command(f"sifmark:{SMALL}-{recipe}", "run", arguments, tool.isolation_flags(network=False)), check=False
-    )
+    done = call(tool.command(f"sifmark:{SMALL}-{recipe}", "run", arguments, tool.isolation_flags(None)), check=False)
     assert answer(done)["status"]["state"] in ("completed", "crashed"), "crashed: a stand-in without a framework"
 
 

@@ -19,7 +19,7 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
-from sifmark.studies.index import outcome_of
+from sifmark.studies.outcomes import outcome_of
 from sifmark.studies.slurm.records import jobs_folder, submissions, task_record, write_submission
 from sifmark.studies.slurm.states import JobState, job_states, merge
 from sifmark.studies.slurm.submit import SubmittedArray, submit_runs

@@ -227,8 +227,9 @@ class FakeEngine:
     def end_run(self, name: str) -> None:
         """Do nothing: nothing runs."""
 
-    def isolation_flags(self, network: bool) -> list[str]:
-        return ["--isolated", "--with-network"] if network else ["--isolated"]
+    def isolation_flags(self, access: Access | None, *, variables: bool = False) -> list[str]:
+        network = ["--with-network"] if access is not None and access.is_on_network() else []
+        return ["--isolated", *network, *(["--with-variables"] if variables else [])]
 
     def inspect(self, address: str) -> FakeInspection:
         self.inspected.append(address)

@@ -50,7 +50,7 @@ print(json.dumps({
     "allowed": access.is_allowed(),
     "apptainer": open_engine(settings, "apptainer").device_flags(access),
     "docker": open_engine(settings, "docker").device_flags(access),
-    "isolated": open_engine(settings, "apptainer").isolation_flags(network=False),
+    "isolated": open_engine(settings, "apptainer").isolation_flags(access),
     "share": hardware_of(access).share,
     "cards": [check.detail for check in cards.check_host_devices("npu")],
     "devices": [check.detail for check in host.check_devices(settings)],

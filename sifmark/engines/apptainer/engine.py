@@ -14,6 +14,7 @@ from sifmark.core.process import CommandError, run
 from sifmark.core.settings import Settings
 from sifmark.engines import (
     APPTAINER,
+    NOBODY,
     BuiltImage,
     Forecast,
     ImageInfo,
@@ -31,6 +32,8 @@ from sifmark.recipes.names import names_of
 from sifmark.recipes.plan import Plan
 
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
+_CAP_SYS_ADMIN = 1 << 21  # linux/capability.h
+_OTHER_USER = "--security=uid:"
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 
@@ -122,7 +125,8 @@ class Apptainer:
 
     def command(self, address: str, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
         """Return `apptainer run|exec|test` with the flags that work for this user on this host."""
-        return [APPTAINER, "--quiet", verb, *user_flags(), *options, address, *arguments]
+        own = () if any(word.startswith(_OTHER_USER) for word in options) else user_flags()
+        return [APPTAINER, "--quiet", verb, *own, *options, address, *arguments]
 
     def device_flags(self, access: Access) -> list[str]:
         """Return Apptainer's own flags of a vendor, or `--bind` of the device files, and of what selects them."""
@@ -152,10 +156,16 @@ class Apptainer:
     def end_run(self, name: str) -> None:
         """Do nothing: see `name_flags`."""
 
-    def isolation_flags(self, network: bool) -> list[str]:
-        """Return the options that keep everything of the user out, except for the selection of devices."""
+    def isolation_flags(self, access: Access | None, *, variables: bool = False) -> list[str]:
+        """Return the options that keep everything of the user out, except for the selection of devices.
+
+        Root starts the image as a user without rights: files of the host that Apptainer shows, such as those in /proc,
+        are root's to write.
+        """
+        network = [] if access is not None and access.is_on_network() else ["--net", "--network=none"]
+        contained = ["--contain", "--pid", "--ipc"] if variables else ["--containall", "--cleanenv"]
         selection = [word for name, value in device_selection().items() for word in ("--env", f"{name}={value}")]
-        return ["--containall", "--cleanenv", *([] if network else ["--net", "--network=none"]), *selection]
+        return [*contained, *_unprivileged(access), *network, *selection]
 
     def inspect(self, address: str) -> SifInspection:
         """Inspect a file. Raises SifmarkError if it is no SIF, or has no labels."""
@@ -190,9 +200,23 @@ def user_flags() -> tuple[str, ...]:
     """
     if os.geteuid() != 0:
         return ()
-    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     everything = (1 << (int(_LAST_CAPABILITY.read_text()) + 1)) - 1
-    return () if match is not None and int(match.group(1), 16) == everything else ("--userns",)
+    return () if _capabilities() == everything else ("--userns",)
+
+
+def _unprivileged(access: Access | None) -> list[str]:
+    """Return the options by which root runs an image without its rights; none for other users, who have none."""
+    if os.geteuid() != 0:
+        return []
+    if not _capabilities() & _CAP_SYS_ADMIN:  # root of a container, say, who cannot start it as another user
+        return ["--no-privs"]  # beside `user_flags`
+    groups = ":".join(map(str, (NOBODY, *(access.groups() if access else ()))))
+    return [f"{_OTHER_USER}{NOBODY}", f"--security=gid:{groups}"]
+
+
+def _capabilities() -> int:
+    match = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    return int(match[1], 16) if match else 0
 
 
 def _bind_words(bind: Bind) -> tuple[str, str]:

@@ -329,7 +329,8 @@ def _descriptors(path: Path, rows: Iterable[bytes], size: int) -> Iterator[SifDe
             cause = f"{path} is incomplete: object {number} reaches beyond the file's end ({sizes})"
             raise SifError(cause, "build or pull it again", code="file-damaged")
         partition = struct.unpack_from("<i", extra, 4)[0] if kind == PARTITION else 0
-        text = name.split(b"\0", 1)[0].decode(errors="replace")
+        # As Apptainer does it: `apptainer inspect` starts an image whose metadata it does not find.
+        text = name.rstrip(b"\0").decode(errors="replace")
         yield SifDescriptor(number, kind, start, length, text, partition, extra[8:11])
 
 

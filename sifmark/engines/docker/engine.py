@@ -13,6 +13,7 @@ from sifmark.core.files import human_size, sha256_json
 from sifmark.core.settings import Settings
 from sifmark.engines import (
     DOCKER,
+    NOBODY,
     UNPACKED_RATIO,
     BuiltImage,
     Forecast,
@@ -36,6 +37,7 @@ from sifmark.recipes.plan import Plan
 REPOSITORY = "sifmark"  # sifmark:cpu, sifmark:resnet50-cpu
 BASES = "sifmark-base"  # bases that were loaded from a folder of sources, tagged by digest
 STAGES = "sifmark-stage"  # bases with our wheels, tagged by key
+_SHARED_MEMORY = "2g"  # of a container that does not see the host's: what short runs with data workers take
 # Frameworks ask for a home folder and a user name; a user whom the image does not know has neither.
 _HOME_OF_UNKNOWN_USER = ["--env=HOME=/tmp", "--env=USER=sifmark"]
 
@@ -166,28 +168,28 @@ class Docker:
                         yield f"{tag} ({human_size(int(image.attrs['Size']))})"
 
     def command(self, address: str, verb: str, arguments: Sequence[str] = (), options: Sequence[str] = ()) -> list[str]:
-        """Return `docker run` with the host's shared memory, as Apptainer has it.
+        """Return `docker run` with the host's shared memory, as Apptainer has it, unless the options say otherwise.
 
         There is a network only where a device needs one.
         """
+        shared = [] if any(word.startswith("--ipc") for word in options) else ["--ipc=host"]
         network = [] if any(word.startswith("--network") for word in options) else ["--network=none"]
         start, words = [], list(arguments)
         if verb == "exec":
             start, words = [f"--entrypoint={words[0]}"], words[1:]
         elif verb == "test":
             words = ["--check", *words]
-        return [DOCKER, "run", "--rm", "--ipc=host", *network, *options, *start, address, *words]
+        return [DOCKER, "run", "--rm", *shared, *network, *options, *start, address, *words]
 
     def device_flags(self, access: Access) -> list[str]:
         """Return Docker's own flag of a vendor, or the device files with the groups that they belong to."""
         devices = access.existing_files()
         if not devices:
             return []
-        groups = sorted({gid for path in devices for gid in _groups(Path(path))} - {0})
         files = [] if "--gpus=all" in access.docker else [f"--device={path}" for path in devices]
         variables = [f"--env={name}" for name in device_selection()]
         volumes = [f"--volume={path}:{path}:ro" for path in device_selection_files()]
-        return [*files, *(f"--group-add={gid}" for gid in groups), *access.docker, *variables, *volumes]
+        return [*files, *(f"--group-add={gid}" for gid in access.groups()), *access.docker, *variables, *volumes]
 
     def home_flags(self) -> list[str]:
         """Return the options that show the current folder, and run as the current user."""
@@ -210,14 +212,15 @@ class Docker:
         """Remove the container of this name, whatever it does."""
         self.daemon.remove_container(name)
 
-    def isolation_flags(self, network: bool) -> list[str]:
-        """Return the options for a user whom the image does not know, without privileges.
+    def isolation_flags(self, access: Access | None, *, variables: bool = False) -> list[str]:  # noqa: ARG002 - none
+        """Return the options for a user whom the image does not know, without privileges, and with its own memory.
 
         A network is in the device's own options, which Docker does not take twice.
         """
         return [
-            *([] if network else ["--network=none"]),
-            "--user=65534:65534",
+            *([] if access is not None and access.is_on_network() else ["--network=none"]),
+            *("--ipc=private", f"--shm-size={_SHARED_MEMORY}"),
+            f"--user={NOBODY}:{NOBODY}",
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
             *_HOME_OF_UNKNOWN_USER,
@@ -259,10 +262,3 @@ def stage_tag(plan: Plan) -> str:
 def _mount(bind: Bind) -> str:
     quoted = str(bind.path).replace('"', '""')
     return f'type=bind,"source={quoted}","target={quoted}"' + ("" if bind.writable else ",readonly")
-
-
-def _groups(path: Path) -> Iterator[int]:
-    """Yield the groups that device files belong to."""
-    for file in path.rglob("*") if path.is_dir() else (path,):
-        if file.is_char_device():
-            yield file.stat().st_gid

@@ -39,4 +39,5 @@ def _configurations(report: Report) -> Iterator[Record]:
 
 
 def _place(report: Report, entry: AppendixEntry) -> ResultPlace:
-    return ResultPlace(entry.file, study_of(Path(entry.file)) or (report.study.name if report.study else ""))
+    found = "" if report.results.anonymous else study_of(Path(entry.file))
+    return ResultPlace(entry.file, found or (report.study.name if report.study else ""))

@@ -7,7 +7,7 @@ metrics, and the environment of its run for the history; equal ones are kept onc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ import orjson
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.report.anonymous import Anonymiser, anonymiser_of
+from sifmark.report.anonymous import FILE, Anonymiser, anonymiser_of
 from sifmark.results.catalogue import KINDS, headlines
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import PREFILL, Observation, observe
@@ -141,16 +141,13 @@ def read_results(folders: Path | Sequence[Path], options: ReadOptions = ReadOpti
             raise UsageError(f"no folder {folder}", "name a folder with results of runs", code="result-missing")
     folder = chosen[0] if len(chosen) == 1 else Path(os.path.commonpath([each.absolute() for each in chosen]))
     results = SiteResults(folder)
-    files = []
     places = chosen if len(chosen) == 1 else dict.fromkeys(each.absolute() for each in chosen)
-    for name, problem in (each for place in places for each in result_files(str(place))):
-        if problem:
-            results.invalid.append(printable(f"{_relative(name, folder)}: {problem}"))
-        else:
-            files.append(name)
+    found = [each for place in places for each in result_files(str(place))]
+    files = [name for name, problem in found if not problem]
     violations_of()  # loaded before there are processes, which then share it
     if options.anonymous:
         results.labels = anonymiser_of((each for name in files for each in load_file(name)), options.anonymous_sites)
+    results.invalid.extend(_unreadable(found, results))
     read = _ReducingReader(folder, options.more_fields, results.labels)
     runs: set[bytes] = set()
     interned = Interned()
@@ -165,6 +162,14 @@ def read_results(folders: Path | Sequence[Path], options: ReadOptions = ReadOpti
     if not results.members and not results.invalid:
         raise UsageError(f"no result below {folder}", "name a folder with results of runs", code="result-missing")
     return results
+
+
+def _unreadable(found: Iterable[tuple[str, str]], results: SiteResults) -> Iterator[str]:
+    """Yield the folders that cannot be searched, with the reason."""
+    for name, problem in found:
+        if problem:
+            shown = results.labels.label(FILE, name) if results.labels else _relative(name, results.folder)
+            yield printable(f"{shown}: {problem}")
 
 
 class Interned:

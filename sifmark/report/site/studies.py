@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from sifmark.report.site.folder import report_of
 from sifmark.report.site.read import SiteResult, SiteResults
-from sifmark.studies.folder import owner_of, system_folders
+from sifmark.results.load import owner_of
+from sifmark.studies.folder import system_folders
 from sifmark.studies.running.states import NO_RESULT, failures_in
 
 
@@ -76,13 +77,12 @@ def _study_folder(folder: Path, parent: str) -> str:
 def _study(results: SiteResults, path: str, members: Sequence[SiteResult]) -> SiteStudy:
     folder, labels = results.folder / path, results.labels
     owner = owner_of(folder)
-    name = str(owner.get("name", ""))
+    name, title = (owner.name, owner.title) if owner else ("", "")
     failures = {
         f"{system.name}/{key}": failure.cause
         for system in (system_folders(folder) if name else ())
         for key, failure in sorted(failures_in(system).items())
     }
-    title = str(owner.get("title", ""))
     if labels:
         path = labels.label("folder", path)
         failures = {f"run {number}": labels.text(cause) for number, cause in enumerate(failures.values(), start=1)}

@@ -21,7 +21,7 @@ from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
 from sifmark.studies.folder import log_of, require_space
-from sifmark.studies.index import RunOutcome, outcome_of
+from sifmark.studies.outcomes import RunOutcome, outcome_of
 from sifmark.studies.running import supervisor
 from sifmark.studies.running.shares import Share
 from sifmark.studies.running.states import RunFailure, clear_result, record_failure

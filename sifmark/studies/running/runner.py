@@ -15,7 +15,7 @@ from sifmark.core.files import is_full
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
 from sifmark.studies.folder import lock_of
-from sifmark.studies.index import RunOutcome, outcome_of
+from sifmark.studies.outcomes import RunOutcome, outcome_of
 from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
 from sifmark.studies.running.shares import Machine, Share, Shares

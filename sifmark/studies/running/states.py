@@ -1,12 +1,11 @@
 """States of a study's runs: from results, from records of failures without a result, and from Slurm."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from sifmark.core.files import write_json
+from sifmark.core.files import read_record, write_json
 from sifmark.core.settings import Settings
 from sifmark.studies.folder import put_away
 from sifmark.studies.plan import FAILED, Request, plan_study
@@ -59,8 +58,8 @@ def clear_result(result: Path) -> None:
 
 def _read_all(folder: Path) -> Iterator[tuple[str, RunFailure]]:
     for path in folder.glob("*.json"):
-        with suppress(OSError, ValueError, TypeError):
-            yield path.stem, RunFailure(**json.loads(path.read_text()))
+        if (failure := read_record(path, RunFailure)) is not None:
+            yield path.stem, failure
 
 
 @dataclass(frozen=True, slots=True)

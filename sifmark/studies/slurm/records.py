@@ -1,17 +1,17 @@
 """On-disk job records: submissions, and the begin and end events of array tasks."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from sifmark.core.files import write_json
+from sifmark.core.files import read_bounded, read_record, write_json
 from sifmark.studies.slurm.jobs import SEPARATOR
 
 JOBS = "jobs"  # the folder of a study's results with scripts, lists and records
 _SUFFIX = ".job"
+_LARGEST = 64 << 20  # bytes of a list or a record of a task
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Submission:
 
     def keys(self, folder: Path) -> list[str]:
         """Return the keys of its runs, in the order of its tasks; none if the list is gone."""
-        with suppress(OSError):
-            text = (folder / f"{self.name}.runs").read_text(encoding="utf-8", errors="surrogateescape")
+        with suppress(OSError, ValueError):
+            text = read_bounded(folder / f"{self.name}.runs", _LARGEST).decode(errors="surrogateescape")
             # As sed divides lines in the script: other characters end one for splitlines.
             return [line.partition(SEPARATOR)[0] for line in text.split("\n")[:-1]]
         return []
@@ -82,22 +82,21 @@ def write_submission(folder: Path, submission: Submission) -> None:
 
 def submissions(folder: Path) -> list[Submission]:
     """Return the submissions of a folder, the oldest first. What is no record is left out."""
-    records = [record for path in folder.glob(f"*{_SUFFIX}") if (record := _read_submission(path)) is not None]
+    records = filter(None, map(_read_submission, folder.glob(f"*{_SUFFIX}")))
     return sorted(records, key=lambda record: (record.submitted, record.name))
 
 
 def _read_submission(path: Path) -> Submission | None:
-    with suppress(OSError, ValueError, TypeError):
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return Submission(**{name: value for name, value in document.items() if name != "scheduler"})
-    return None
+    """Return a record; None if it would lead to other files, or to what is no job."""
+    record = read_record(path, Submission)
+    return record if record and record.name == path.stem and re.fullmatch(r"\d*", record.job, re.ASCII) else None
 
 
 def task_record(folder: Path, name: str, index: int) -> TaskRecord:
     """Return the events that a task wrote: none if it never began, or could not write."""
     path = folder / f"{name}.records" / str(index)
-    with suppress(OSError):
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    with suppress(OSError, ValueError):
+        lines = read_bounded(path, _LARGEST).decode(errors="replace").splitlines()
         return TaskRecord(tuple(_events(lines)))
     return TaskRecord(())
 

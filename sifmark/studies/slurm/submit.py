@@ -16,7 +16,7 @@ from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
 from sifmark.engines.binds import binds_of, read_options
 from sifmark.studies.folder import put_away
-from sifmark.studies.index import entry_for
+from sifmark.studies.outcomes import entry_for
 from sifmark.studies.slurm.images import started_image
 from sifmark.studies.slurm.jobs import JobArray, arrays_of, task_of
 from sifmark.studies.slurm.options import job_options

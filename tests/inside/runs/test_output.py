@@ -379,6 +379,34 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_like_a_result(t
     assert len(left) == 1 and left[0].startswith(".")
 
 
+@pytest.mark.parametrize(
+    ("name", "order"),
+    [("a.json", ["file", "name", "folder"]), ("all/", ["file", "name", "folder"]), ("a.jsonl", ["file", "folder"])],
+)
+def test_what_is_written_is_on_the_disk_with_its_name(tmp_path, monkeypatch, name, order):
+    """The power may fail at any time: tests/unit/core/test_power_cut.py cuts it."""
+    writer = output.open_writer(f"{tmp_path}/{name}", 1)
+    done = []
+    fsync = os.fsync
+
+    def noted(descriptor):
+        done.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "file")
+        fsync(descriptor)
+
+    def named(function):
+        def call(*names):
+            done.append("name")
+            return function(*names)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "link", named(os.link))
+    monkeypatch.setattr(output.Path, "replace", named(os.replace))
+    writer.write(document(1))
+    assert done == order
+
+
 def test_a_line_that_does_not_fit_leaves_no_part(tmp_path, monkeypatch):
     target = tmp_path / "results.jsonl"
     writer = output.open_writer(str(target), 1)

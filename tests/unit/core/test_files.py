@@ -105,7 +105,7 @@ def test_what_has_its_name_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     with atomic_path(tmp_path / "folder") as draft:
         draft.mkdir()
         (draft / "file").write_text("content")
-    assert done == ["file", "name", tmp_path.name]
+    assert done == ["folder", "file", "name", tmp_path.name]
 
 
 def test_nan_is_never_written(tmp_path: Path) -> None:

@@ -34,6 +34,13 @@ def test_words_reach_the_command_unchanged() -> None:
     assert run([PYTHON, "-c", "import sys; print(sys.argv[1:])", *words]).output == repr(words)
 
 
+@pytest.mark.parametrize("words", [["yes"], ["cat", "/dev/zero"], ["sh", "-c", "trap '' TERM; exec yes >&2"]])
+def test_a_command_that_prints_without_end_is_stopped(words: list[str]) -> None:
+    with refused(CommandError, "command-failed", "more than 1000 characters"):
+        run(words, check=False, most=1000, time_limit=60)
+    assert len(run(["printf", "%1000s", "x"], most=1000).output) == 1000
+
+
 def test_full_pipes_do_not_block() -> None:
     code = "import sys; sys.stderr.write('x' * 10**6 + '\\n'); sys.stdout.write('y' * 10**6 + '\\n')"
     assert len(run([PYTHON, "-c", code]).output) == 10**6

@@ -126,9 +126,10 @@ def test_whether_an_image_sees_the_variables_of_a_launch(
     engine.add("image_compression-cpu")
     engine.programs["exec"] = ["echo", shown] if shown else ["env"]
     address = engine.address("image_compression-cpu")
-    assert not list(image.check_variables(address, engine, site)), "no launcher started this"
+    assert not list(image.check_variables(address, engine)), "no launcher started this"
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    (check,) = image.check_variables(address, engine, site)
+    (check,) = image.check_variables(address, engine)
     assert check.status is status and "SLURM_PROCID" in check.detail
+    assert list(engine.commands[-1][3]) == ["--isolated", "--with-variables"]
     assert ("--cleanenv" in check.remedy) == (status is Status.WARNING)

@@ -1,6 +1,7 @@
 """What the Docker engine makes of words and events; what it builds and runs is tested on a real one, in images/."""
 
 import io
+import os
 import tarfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from unit.refusals import refused
 
 from sifmark.core.settings import Settings, load_settings
 from sifmark.engines import Forecast
+from sifmark.engines.apptainer import engine
 from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.docker import inspection
 from sifmark.engines.docker.client import (
@@ -90,7 +92,8 @@ def test_a_container_is_told_which_devices_a_run_may_use(monkeypatch: pytest.Mon
         "--env=IPUOF_CONFIG_PATH",
         f"--volume={partition}:{partition}:ro",
     ]
-    assert Apptainer(load_settings()).isolation_flags(network=True) == [
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert Apptainer(load_settings()).isolation_flags(Access(("/dev/null",), docker=("--network=host",))) == [
         "--containall",
         "--cleanenv",
         *("--env", "CUDA_VISIBLE_DEVICES=3,5", "--env", f"IPUOF_CONFIG_PATH={partition}"),
@@ -120,17 +123,42 @@ def test_devices_are_passed_where_they_are() -> None:
 
 
 @pytest.mark.usefixtures("unchosen")
-def test_what_is_isolated_has_no_network_unless_the_device_is_on_one() -> None:
+def test_what_is_isolated_has_no_network_unless_the_device_is_on_one(monkeypatch: pytest.MonkeyPatch) -> None:
     docker, apptainer = Docker(load_settings()), Apptainer(load_settings())
-    assert apptainer.isolation_flags(network=False) == ["--containall", "--cleanenv", "--net", "--network=none"]
-    assert apptainer.isolation_flags(network=True) == ["--containall", "--cleanenv"]
-    without = docker.command("sifmark:cpu", "test", [], docker.isolation_flags(network=False))
+    on_network = Access(("/dev/null",), docker=("--network=host",))
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert apptainer.isolation_flags(None) == ["--containall", "--cleanenv", "--net", "--network=none"]
+    assert apptainer.isolation_flags(on_network) == ["--containall", "--cleanenv"]
+    without = docker.command("sifmark:cpu", "test", [], docker.isolation_flags(None))
     assert [word for word in without if word.startswith("--net")] == ["--network=none"]
     assert "--user=65534:65534" in without and "--cap-drop=ALL" in without
-    on_network = Access(("/dev/null",), docker=("--network=host",))
-    options = [*docker.isolation_flags(network=True), *docker.device_flags(on_network)]
+    options = [*docker.isolation_flags(on_network), *docker.device_flags(on_network)]
     words = docker.command("sifmark:ipu", "test", [], options)
     assert [word for word in words if word.startswith("--net")] == ["--network=host"]  # Docker refuses two
+
+
+@pytest.mark.usefixtures("unchosen")
+@pytest.mark.parametrize(
+    ("capabilities", "flags"),
+    [
+        ("000001ffffffffff", ["--security=uid:65534", "--security=gid:65534:1"]),
+        ("000001fffeffffff", ["--security=uid:65534", "--security=gid:65534:1"]),  # without CAP_SYS_RESOURCE
+        ("00000000a80425fb", ["--no-privs"]),  # in a container
+    ],
+)
+def test_root_starts_what_it_does_not_trust_as_nobody(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capabilities: str, flags: list[str]
+) -> None:
+    """Files of the host that Apptainer shows, such as those in /proc and /sys, are root's to write."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(engine, "_capabilities", lambda: int(capabilities, 16))
+    monkeypatch.setattr(Access, "groups", lambda _: [1])
+    apptainer, access = Apptainer(load_settings()), Access(("/dev/null",))
+    isolated = ["--containall", "--cleanenv", *flags, "--net", "--network=none"]
+    assert apptainer.isolation_flags(access) == isolated
+    words = apptainer.command("a.sif", "test", [], isolated)
+    assert ("--userns" in words) == ("--no-privs" in flags), "who is another user has no right that it would need"
+    assert apptainer.isolation_flags(access, variables=True)[:3] == ["--contain", "--pid", "--ipc"]
 
 
 def test_a_device_is_on_the_network_only_where_it_is() -> None:

@@ -68,6 +68,13 @@ def test_labels_and_partition(image: Path, tmp_path: Path) -> None:
     assert (tmp_path / "root").read_bytes() == b"squashfs bytes"
 
 
+def test_metadata_that_apptainer_does_not_find_are_none(image: Path) -> None:
+    """It would start the image to ask it for its labels."""
+    image.write_bytes(image.read_bytes().replace(b"inspect-metadata.json\0\0", b"inspect-metadata.json\0x", 1))
+    with refused(SifError, "file-damaged", "0 objects"):
+        read_sif(image).labels()
+
+
 def test_identity_ignores_what_is_added_behind(image: Path) -> None:
     before = read_sif(image).identity()
     image.write_bytes(image.read_bytes() + b"a signature")

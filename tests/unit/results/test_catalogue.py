@@ -9,6 +9,7 @@ import pytest
 
 from entrypoints.rules.metrics import units_of_metrics
 from sifmark.core.schemas import read_schema
+from sifmark.results import catalogue
 from sifmark.results.catalogue import (
     SCHEMA,
     Direction,
@@ -78,6 +79,16 @@ def test_annotations_say_nothing_unheard_of() -> None:
     }
     assert {each.history for each in fields()} == {"", "stated", "measured"}
     assert {each.screening for each in fields()} == {"", "equal"}
+
+
+def test_each_text_is_called_public_or_private() -> None:
+    """What the schema says nothing of is withheld from anonymous reports."""
+    assert [each.path for each in fields() if each.private is None] == []
+    text = {"type": "string"}
+    new = {"a": {"type": ["string", "null"]}, "b": {"items": text}, "c": {"additionalProperties": text}}
+    new |= {"d": {"enum": ["x"]}, "e": {"type": "integer"}}
+    found = catalogue._walk("new", {"properties": new}, {"x-role": "identity"})
+    assert [each.private for each in found] == [None, None, None, "", ""]
 
 
 def test_what_is_private_covers_names_of_a_site() -> None:

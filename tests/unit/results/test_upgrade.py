@@ -1,4 +1,4 @@
-"""What earlier versions wrote is read as before: results, the index of a study, and baselines."""
+"""What earlier versions wrote is read as before: results and baselines."""
 
 import shutil
 from pathlib import Path
@@ -9,7 +9,6 @@ import sifmark
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.query import Query
 from sifmark.studies.history.baseline import read_baseline
-from sifmark.studies.index import NAME, ResultIndex
 
 WRITTEN = Path(__file__).parents[2] / "fixtures" / "0.2.0"
 
@@ -39,13 +38,3 @@ def test_a_result_of_0_1_0_is_valid_and_has_todays_units(made_by_0_1_0: Path) ->
     (result,) = sifmark.load(made_by_0_1_0 / "from-image.json")
     assert result.document["schema_version"] == "1.0" and result.metrics["throughput"].value
     assert result.metrics["energy_per_unit"].unit == "J/image"
-
-
-def test_an_index_is_read_or_made_anew(written: Path) -> None:
-    folder = written / "results" / "small"
-    with_index = ResultIndex(folder)._entries
-    (folder / NAME).unlink()
-    assert {name: each[2] for name, each in ResultIndex(folder)._entries.items()} == {
-        name: each[2] for name, each in with_index.items()
-    }
-    assert len(with_index) == 3

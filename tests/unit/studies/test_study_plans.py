@@ -1,6 +1,7 @@
 """Plans of studies: states of runs, what they will take, and what cannot run."""
 
 import json
+import os
 import shlex
 import shutil
 from dataclasses import replace
@@ -14,12 +15,12 @@ from unit.refusals import refused
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock, is_held
 from sifmark.core.settings import Settings
-from sifmark.results.load import STUDY_MARKER
+from sifmark.results.load import STUDY_MARKER, load_file
 from sifmark.results.warnings import duration
 from sifmark.studies.folder import claim_folder, run_lock
 from sifmark.studies.image_options import batch_of_cell
-from sifmark.studies.index import NAME, ResultIndex
 from sifmark.studies.load import load_study
+from sifmark.studies.outcomes import entry_for
 from sifmark.studies.overview import cells_of_plan, rows_of
 from sifmark.studies.plan import Request, plan_study
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
@@ -141,15 +142,14 @@ def test_a_result_of_another_run_does_not_count(request_: Request, settings: Set
     elsewhere.result.parent.mkdir()
     for planned in (second, later, elsewhere):
         shutil.copy(first.result, planned.result)
-    for _ in range(2):  # the second time from the index
-        states = {each.key: (each.state, each.reason) for each in plan_study(request_, settings).runs}
-        assert states[first.key] == (RunState.DONE, "")
-        for key, difference in {
-            second.key: f"its arguments are {shlex.join(first.run.arguments)}",
-            later.key: f"it was kept as {first.key}",
-            elsewhere.key: "its system is alpha",
-        }.items():
-            assert states[key] == (RunState.TO_DO, f"its result belongs to another run: {difference}")
+    states = {each.key: (each.state, each.reason) for each in plan_study(request_, settings).runs}
+    assert states[first.key] == (RunState.DONE, "")
+    for key, difference in {
+        second.key: f"its arguments are {shlex.join(first.run.arguments)}",
+        later.key: f"it was kept as {first.key}",
+        elsewhere.key: "its system is alpha",
+    }.items():
+        assert states[key] == (RunState.TO_DO, f"its result belongs to another run: {difference}")
     shutil.move(first.result, second.result)
     assert not any(each.state is RunState.DONE for each in plan_study(request_, settings).runs)
 
@@ -182,23 +182,40 @@ def test_a_run_with_a_held_lock_is_running(request_: Request, settings: Settings
     assert not is_held(lock) and not lock.exists(), "to ask makes no lock file"
 
 
-def test_the_index_reads_each_result_once(
+def test_a_file_beside_the_results_says_nothing_of_them(request_: Request, settings: Settings) -> None:
+    first = plan_study(request_, settings).runs[0]
+    put("training", first, x=1)
+    size, modified = (status := first.result.stat()).st_size, status.st_mtime_ns
+    index = request_.results / "mine" / ".index.json"  # as sifmark 0.2 believed it
+    rows = {f"alpha/{first.key}": [size, modified, "done", "", 1.0, 1.0, 1.0, None, None]}
+    index.write_text(json.dumps({"version": 4, "results": rows}))
+    before = index.read_bytes()
+    (planned,) = (each for each in plan_study(request_, settings).runs if each.key == first.key)
+    ((problem,),) = (loaded.problems for loaded in load_file(str(first.result)))
+    assert (planned.state, planned.reason) == (RunState.TO_DO, f"its result is invalid: {problem}")
+    assert index.read_bytes() == before
+    assert {each.name for each in index.parent.iterdir()} == {index.name, "alpha"}, "a plan writes nothing"
+
+
+def test_a_result_is_validated_again_if_its_file_changes(
     request_: Request, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = plan_study(request_, settings).runs[0]
     put("training", first)
-    folder = request_.results / "mine"
-    assert ResultIndex(folder).entry(first)
+    assert entry_for(first)
     put("out_of_memory", first)
-    entry = ResultIndex(folder).entry(first)
-    assert entry is not None and entry.reason == "out_of_memory", "a changed file is read again"
-    assert (folder / NAME).is_file()
-    monkeypatch.setattr("sifmark.studies.index.read_result", lambda path: pytest.fail(f"read again: {path}"))
-    assert ResultIndex(folder).entry(first) == entry
+    entry = entry_for(first)
+    assert entry is not None and entry.reason == "out_of_memory"
+    with monkeypatch.context() as patch:
+        patch.setattr("sifmark.studies.outcomes.load_file", lambda path: pytest.fail(f"read again: {path}"))
+        assert entry_for(first) == entry
+    status = first.result.stat()
+    first.result.write_bytes(first.result.read_bytes().replace(b"out_of_memory", b"out_of_mem0ry", 1))
+    os.utime(first.result, ns=(status.st_atime_ns, status.st_mtime_ns))
+    forged = entry_for(first)
+    assert forged is not None and forged.reason.startswith("its result is invalid"), "size and date are the same"
     first.result.unlink()
-    assert ResultIndex(folder).entry(first) is None
-    (folder / NAME).write_text("{")
-    assert ResultIndex(folder).entry(first) is None
+    assert entry_for(first) is None
 
 
 def test_a_plan_has_the_batch_size_that_a_search_came_to(tmp_path: Path, settings: Settings) -> None:
@@ -213,8 +230,7 @@ def test_a_plan_has_the_batch_size_that_a_search_came_to(tmp_path: Path, setting
     document = json.loads(first.result.read_text())
     document["search"] = {"memory_limit_mib": None, "largest": 2, "trials": trials}
     first.result.write_text(json.dumps(document))
-    for _ in ("read", "from the index"):
-        assert plan_study(request, settings).runs[0].batch_size == document["configuration"]["batch_size"]
+    assert plan_study(request, settings).runs[0].batch_size == document["configuration"]["batch_size"]
     weak = replace(first.run, cell={**first.run.cell, "scaling": "weak"}, devices=4)
     assert (batch_of_cell(weak, 64), batch_of_cell(first.run, 64), batch_of_cell(weak, None)) == (16, 64, None)
 

@@ -158,9 +158,9 @@ def test_links_need_no_mode(engine: FakeEngine) -> None:
 @pytest.mark.parametrize(
     ("printed", "said"),
     [
-        ("no JSON", "did not answer with JSON alone"),
-        ("[]", "JSON that is no object"),
-        ("{}", "its result is not valid"),
+        ("no JSON", "no valid result: is not JSON"),
+        ("[]", "no valid result: is not an object"),
+        ("{}", "no valid result: is not a sifmark result"),
         (TRAINING.read_text(), "does not name the image's build key"),
     ],
 )

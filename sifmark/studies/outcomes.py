@@ -1,32 +1,24 @@
-"""Validation cache of a study's results: a file is read again only if its size or time of modification changes."""
+"""What results say of the runs of a study: each process validates them itself, and believes no file beside them."""
 
-import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import orjson
-
-from sifmark.core.files import write_text
-from sifmark.core.locks import is_held
+from sifmark.core.permissions import FileState, file_state
 from sifmark.results.identity import RunIdentity, identity_of
 from sifmark.results.load import LoadedResult, load_file
-from sifmark.studies.folder import system_folders
 from sifmark.studies.study import PlannedRun, RunState
 
-NAME = ".index.json"
-VERSION = 4
 OUT_OF_MEMORY = "out_of_memory"  # a state that studies print as a result
 NO_DEVICE = "no_device"
 INTERRUPTED = "interrupted"
 OF_ANOTHER = "its result belongs to another run"
 IMAGE_SECONDS = 5.0  # until an image has started
 CHECK_SECONDS = 25.0  # what the correctness check computes
-_SUFFIX = ".json"
-_LOCK = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,65 +46,19 @@ class ResultEntry:
         return self.reason.startswith(OF_ANOTHER)
 
 
-@dataclass
-class ResultIndex:
-    """The results of a study by system and key, and which of them are being written."""
-
-    folder: Path  # <results>/<study>
-    _entries: dict[str, tuple[int, int, ResultEntry]] = field(default_factory=dict)  # by path below the folder
-    _running: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        kept = _read_index(self.folder / NAME)
-        for system in system_folders(self.folder):
-            self._read_system(system, kept)
-        if self._entries != kept:
-            self._write()
-
-    def entry(self, planned: PlannedRun) -> ResultEntry | None:
-        """Return what is known of the result of a run, or None if there is none."""
-        row = self._entries.get(f"{planned.run.system}/{planned.key}")
-        return row[2].of_run(planned.identity) if row else None
-
-    def is_running(self, system: str, key: str) -> bool:
-        """Return whether another process is doing a run."""
-        return f"{system}/{key}" in self._running
-
-    def _read_system(self, system: Path, kept: dict[str, tuple[int, int, ResultEntry]]) -> None:
-        with os.scandir(system) as entries:
-            for entry in entries:
-                if entry.name.endswith(_LOCK) and entry.name.startswith("."):
-                    self._read_lock(system, entry.name)
-                elif entry.name.endswith(_SUFFIX) and not entry.name.startswith("."):
-                    self._read_result(f"{system.name}/{entry.name.removesuffix(_SUFFIX)}", entry, kept)
-
-    def _read_result(self, name: str, entry: "os.DirEntry[str]", kept: dict[str, tuple[int, int, ResultEntry]]) -> None:
-        with suppress(FileNotFoundError):  # removed meanwhile
-            status = entry.stat()
-            former = kept.get(name)
-            if former is None or former[:2] != (status.st_size, status.st_mtime_ns):
-                former = (status.st_size, status.st_mtime_ns, read_result(Path(entry.path)))
-            self._entries[name] = former
-
-    def _read_lock(self, system: Path, name: str) -> None:
-        if is_held(system / name):
-            self._running.add(f"{system.name}/{name[1:].removesuffix(_LOCK)}")
-
-    def _write(self) -> None:
-        rows = {name: [size, modified, *_row(each)] for name, (size, modified, each) in self._entries.items()}
-        with suppress(OSError):  # a read-only folder can be read too
-            write_text(self.folder / NAME, orjson.dumps({"version": VERSION, "results": rows}).decode())
-
-
-def read_result(path: Path) -> ResultEntry:
-    """Validate a result, and return what a plan needs of it."""
-    (result,) = list(load_file(str(path)))[:1]
-    return entry_of(result)
-
-
 def entry_for(planned: PlannedRun) -> ResultEntry | None:
-    """Return what is known of the result of a run now, without an index; None if there is none."""
-    return read_result(planned.result).of_run(planned.identity) if planned.result.is_file() else None
+    """Return what is known of the result of a run; None if there is none."""
+    if not planned.result.exists():
+        return None
+    with suppress(FileNotFoundError):  # removed meanwhile
+        return _validated(planned.result, file_state(planned.result)).of_run(planned.identity)
+    return None
+
+
+@cache  # for those who watch a study: a result is validated again if its file changes
+def _validated(path: Path, _: FileState) -> ResultEntry:
+    (result,) = load_file(str(path))
+    return entry_of(result)
 
 
 def entry_of(result: LoadedResult) -> ResultEntry:
@@ -155,28 +101,6 @@ def _memory(document: dict[str, Any]) -> float | None:
         if value is not None:
             return float(value) / 1024
     return None
-
-
-def _row(entry: ResultEntry) -> list[Any]:
-    """Return an entry as the index keeps it."""
-    identity = astuple(entry.identity) if entry.identity else None
-    return [entry.state, entry.reason, entry.seconds, entry.memory_gib, entry.setup_seconds, entry.batch_size, identity]
-
-
-def _entry(row: list[Any]) -> ResultEntry:
-    state, reason, seconds, memory, setup, batch, identity = row
-    own = RunIdentity(*identity) if identity else None
-    return ResultEntry(RunState(state), reason, seconds, memory, setup, batch, own)
-
-
-def _read_index(path: Path) -> dict[str, tuple[int, int, ResultEntry]]:
-    """Return what was known of results; nothing if the file is missing or of another version."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        document = orjson.loads(path.read_bytes())
-        if document["version"] == VERSION:
-            rows = document["results"].items()
-            return {name: (size, modified, _entry(values)) for name, (size, modified, *values) in rows}
-    return {}
 
 
 class RunOutcome(NamedTuple):
