@@ -11,7 +11,7 @@ from sifmark.core.shell import words
 from sifmark.studies.exports.earlier import ReferenceValue, references
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, labels_of
 from sifmark.studies.slurm.jobs import StartedImage
-from sifmark.studies.slurm.script import facts_line, start_lines, start_options
+from sifmark.studies.slurm.script import facts_line, secret_lines, start_lines, start_options
 from sifmark.studies.study import PlannedRun, StudyPlan
 
 _SCHEMA = "result-1.2.json"
@@ -157,7 +157,7 @@ def reframe_files(
     """
     name = f"{_identifier(plan.study.name)}.py"
     earlier, labels = references(plan.runs), labels_of(plan)
-    systems = [system for system, _ in by_system(plan)]
+    systems = {system: max(planned.run.nodes for planned in runs) for system, runs in by_system(plan)}
     head = _HEAD.format(
         heading="\n".join(map(printable, heading(plan, "ReFrame"))).replace('"""', "'''").replace("\\", "/"),
         name=name,
@@ -171,7 +171,7 @@ def reframe_files(
                 for planned in plan.runs
             }
         ),
-        images=_table({system: _image(images[system]) for system in systems}),
+        images=_table({system: _image(images[system], nodes) for system, nodes in systems.items()}),
     )
     classes = "".join(_CLASS.format(name=_class_name(plan, name), system=repr(name)) for name in systems)
     schema = (paths.SCHEMAS / _SCHEMA).read_text(encoding="utf-8")
@@ -192,12 +192,12 @@ def _run(
     }
 
 
-def _image(image: StartedImage) -> dict[str, Any]:
+def _image(image: StartedImage, nodes: int) -> dict[str, Any]:
     return {
         "image": str(image.path),
         "state": image.state,
         "options": start_options(image),
-        "before": list(start_lines(image)),
+        "before": [*start_lines(image), *secret_lines(nodes)],
         "facts": facts_line(image),
     }
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from sifmark.core.shell import comment, word, words
 from sifmark.engines.binds import bind_list
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of, labels_of
+from sifmark.studies.slurm.script import secret_lines
 from sifmark.studies.study import PlannedRun, StudyPlan
 
 _HEAD = """\
@@ -96,6 +97,7 @@ def shell_files(plan: StudyPlan, folder: Path) -> tuple[ExportedFile, ...]:
 def _body(plan: StudyPlan) -> Iterator[str]:
     systems = {system.name: system for system in plan.study.systems}
     labels = labels_of(plan)
+    yield from secret_lines(max(planned.run.nodes for planned in plan.runs))
     for number, (name, runs) in enumerate(by_system(plan)):
         system = systems[name]
         yield f"{'' if number == 0 else chr(10)}{comment(f'{name}: {system.title or system.image}')}"

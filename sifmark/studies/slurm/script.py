@@ -84,7 +84,7 @@ def script_of(array: JobArray) -> str:
         "finished": _finished(array.image),
         "list_missing": CODE_LIST_MISSING,
         "image_changed": CODE_IMAGE_CHANGED,
-        "start": "\n".join([*_start(array.image), *_secret(array.shape.nodes)]),
+        "start": "\n".join([*_start(array.image), *secret_lines(array.shape.nodes)]),
         "nodes": array.shape.nodes,
         "command": _command(array.image),
     }
@@ -107,6 +107,13 @@ def start_lines(image: StartedImage) -> Iterator[str]:
         yield "flags=()"
         files = " ".join(map(pattern, image.device_files))
         yield f'for file in {files}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'
+
+
+def secret_lines(nodes: int) -> Iterator[str]:
+    """Yield what lets the tasks of a run on several nodes know each other. No command line has the secret."""
+    if nodes > 1:
+        yield "SIFMARK_LAUNCH_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
+        yield "export SIFMARK_LAUNCH_SECRET"
 
 
 def facts_line(image: StartedImage) -> str:
@@ -204,13 +211,6 @@ def _start(image: StartedImage) -> Iterator[str]:
     yield from start_lines(image)
     if not image.sifmark:
         yield facts_line(image)
-
-
-def _secret(nodes: int) -> Iterator[str]:
-    """Yield what lets the tasks of a step on several nodes know each other. No command line has the secret."""
-    if nodes > 1:
-        yield "SIFMARK_LAUNCH_SECRET=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')"
-        yield "export SIFMARK_LAUNCH_SECRET"
 
 
 def _command(image: StartedImage) -> str:
