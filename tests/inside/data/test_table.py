@@ -66,6 +66,7 @@ def test_a_column_may_be_named_the_target(tmp_path):
         ("a\tb\ty\n1\t2\t3\n", r"columns of features beside .*, and 2 are needed"),
         (b"a,b,y\n1,2,\xff\n", r"cannot be read as a table: .*0xff"),
         ('a,b,y\n1,"2,3\n', r"cannot be read as a table: unexpected end"),
+        ("a" * table.LONGEST_LINE, r"cannot be read as a table: a line of more than 16777216 characters"),
     ],
 )
 def test_what_is_no_table_is_told_with_its_place_and_the_remedy(tmp_path, text, said):

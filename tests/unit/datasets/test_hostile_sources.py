@@ -95,7 +95,8 @@ def test_an_item_larger_than_any_is_is_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], tuple[Path, str]]
 ) -> None:
     monkeypatch.setattr(source, "LARGEST", 800)
-    manifest = prepare(*[make(tmp_path / "s")[0], tmp_path / "t", make(tmp_path / "again")[1]])
+    folder, kind = make(tmp_path / "s")
+    manifest = prepare(folder, tmp_path / "t", kind)
     assert manifest["samples"] == 1 and [Path(name).stem for name in manifest["skipped"]] == ["large"]
 
 
