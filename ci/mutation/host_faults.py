@@ -142,7 +142,7 @@ HOST = (
     ),
     _fault("anybody's challenge gets the login", "Registry.send", "self._is_own(answer)", "True", REGISTRY),
     _fault(
-        *("a login goes out unencrypted", "_may_ask", "is_loopback(address.netloc)", "True"),
+        *("a login goes out unencrypted", "is_protected", "is_loopback(str(parts.hostname))", "True"),
         REGISTRY,
     ),
     _fault(
