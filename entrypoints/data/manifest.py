@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import stat
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -90,10 +89,10 @@ def _require_form(path: Path, document: Any) -> None:
 def _require(file: Path, size: int) -> None:
     """Raise UsageError if the file is missing or not of this size."""
     try:
-        status = file.stat()
+        actual_size = file.stat().st_size
     except OSError as error:
         raise UsageError(
             f"--data {file}: {error.strerror}, and {NAME} names it", REMEDY, code="file-unreadable"
         ) from None
-    if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-        raise UsageError(f"--data {file}: {status.st_size} bytes, and {NAME} says {size}", REMEDY, code="data-missing")
+    if actual_size != size:  # which a pipe or a device has none of
+        raise UsageError(f"--data {file}: {actual_size} bytes, and {NAME} says {size}", REMEDY, code="data-missing")

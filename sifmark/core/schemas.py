@@ -42,7 +42,7 @@ def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
 
 
 def is_valid(schema: str, document: Any) -> bool:
-    """Return whether a document is valid, by the fast validator; False for halves of characters, which it cannot read."""
+    """Return whether the fast validator takes a document; False for halves of characters, which it cannot read."""
     try:
         return fast_validator(schema).is_valid(document)
     except UnicodeEncodeError:

@@ -128,15 +128,22 @@ def test_a_line_longer_than_any_is_skipped_and_the_next_is_read(
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize(("extents", "content"), [((2, 2, 2), 9), ((2, 2, 2), 7), ((2, 30000, 30000), 8)])
+@pytest.mark.parametrize(
+    ("extents", "content", "said"),
+    [
+        ((2, 2, 2), 9, "8 bytes by its header, and more are there"),
+        ((2, 2, 2), 7, "8 bytes by its header, and 7 are there"),
+        ((2, 30000, 30000), 8, "1.7 GiB by its header, and at most 1.0 GiB are read"),
+    ],
+)
 def test_idx_files_have_what_their_headers_say(
-    tmp_path: Path, suffix: str, extents: tuple[int, ...], content: int
+    tmp_path: Path, suffix: str, extents: tuple[int, ...], content: int, said: str
 ) -> None:
     pack = gzip.compress if suffix else bytes
     for name, parts in (("images-idx3", (0x803, *extents)), ("labels-idx1", (0x801, 2))):
         rest = bytes(content if name.startswith("images") else 2)
         (tmp_path / f"{name}-ubyte{suffix}").write_bytes(pack(struct.pack(f">{len(parts)}I", *parts) + rest))
-    with refused(SifmarkError, "file-damaged", "by its header"):
+    with refused(SifmarkError, "file-damaged", said):
         image_files.find_images(tmp_path)
 
 
