@@ -5,11 +5,13 @@ import gzip
 import hashlib
 import json
 import os
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -391,18 +393,35 @@ def test_the_digest_of_all_platforms_is_one_too(
     assert capsys.readouterr().out.count("as pinned") == 2
 
 
+class DrippingServer(ThreadingHTTPServer):
+    """Answers until they are given up, or for ten seconds."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.host, self.given_up = f"127.0.0.1:{self.server_address[1]}", threading.Event()
+
+    def drip(self, sink: BufferedIOBase, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                sink.write(data)
+                if self.given_up.wait(0.05):
+                    return
+
+    def server_close(self) -> None:
+        self.given_up.set()
+        super().server_close()
+
+
 class Dripping(BaseHTTPRequestHandler):
     """Some bytes now and then, 2 KB a second, of many that were announced."""
+
+    server: DrippingServer
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", "1000000")
         self.end_headers()
-        with contextlib.suppress(OSError):
-            for _ in range(100):
-                self.wfile.write(b"x" * 100)
-                self.wfile.flush()
-                time.sleep(0.05)
+        self.server.drip(self.wfile, b"x" * 100)
 
     def log_message(self, *_words: object) -> None:
         pass
@@ -410,8 +429,8 @@ class Dripping(BaseHTTPRequestHandler):
 
 def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(client, "FOR_SECONDS", 0.3)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server, registry_double.running(server):
-        registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
+    with DrippingServer(Dripping) as server, registry_double.running(server):
+        registry = client.Registry(server.host, attempts=2)
         with refused(RegistryError, "registry-unreachable", " 2 times", "16384 bytes"):
             registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
         monkeypatch.setattr(client, "LONGEST", 0.3)
@@ -544,6 +563,8 @@ def test_the_next_page_is_at_no_address(served: Served) -> None:
 class DrippingAnywhere(BaseHTTPRequestHandler):
     """Writes byte by byte what an answer may begin with: a status, a header, an interim answer, a chunk's extension."""
 
+    server: DrippingServer
+
     def do_GET(self) -> None:
         head, drip = {
             "status": (b"HTTP/1.1 ", b"2"),
@@ -551,11 +572,8 @@ class DrippingAnywhere(BaseHTTPRequestHandler):
             "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
             "chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a"),
         }[self.path.rpartition("/")[2]]
-        with contextlib.suppress(OSError):
-            self.wfile.write(head)
-            for _ in range(200):
-                self.wfile.write(drip)
-                time.sleep(0.05)
+        self.wfile.write(head)
+        self.server.drip(self.wfile, drip)
 
     def log_message(self, *_words: object) -> None:
         pass
@@ -564,10 +582,9 @@ class DrippingAnywhere(BaseHTTPRequestHandler):
 @pytest.mark.parametrize("where", ["status", "header", "interim", "chunk"])
 def test_an_answer_that_drips_anywhere_is_given_up(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     monkeypatch.setattr(client, "LONGEST", 0.3)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), DrippingAnywhere)
-    server.daemon_threads, server.block_on_close = True, False
+    server = DrippingServer(DrippingAnywhere)
     with server, registry_double.running(server), refused(RegistryError, "registry-unreachable", "in 0 s"):
-        Registry(f"127.0.0.1:{server.server_address[1]}").document(where)
+        Registry(server.host).document(where)
 
 
 DESCRIPTOR = {"digest": AMD, "size": 1}

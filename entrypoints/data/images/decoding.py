@@ -16,6 +16,7 @@ from entrypoints.contract.session import Normalisation
 
 Box = Tuple[float, float, float, float]  # left, upper, right, lower in pixels
 CROP_ATTEMPTS = 10
+JPEGS = ("JPEG", "MPO")  # the second as cameras write it, with a preview
 FORMATS = ("JPEG", "PNG", "PPM")  # the last for images of idx files
 MOST_PIXELS = 89_478_485  # at which Pillow warns: a quarter of a gigabyte in RGB, and each worker has several copies
 MOST_SCANNED = 10 * MOST_PIXELS  # in all scans of a JPEG together; usual are up to ten
@@ -32,7 +33,7 @@ def decode(content: bytes) -> Image.Image:
     with Image.open(io.BytesIO(content), formats=FORMATS) as file:
         size = file.width * file.height
         # A scan of a progressive JPEG may be a few bytes, and takes as long as all pixels do.
-        if size > MOST_PIXELS or (file.format == "JPEG" and size * content.count(SCAN) > MOST_SCANNED):
+        if size > MOST_PIXELS or (file.format in JPEGS and size * content.count(SCAN) > MOST_SCANNED):
             raise ValueError(f"{file.width} x {file.height} pixels in a file of {len(content)} bytes")
         image = ImageOps.exif_transpose(file)
         image.load()
