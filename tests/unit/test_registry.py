@@ -547,7 +547,10 @@ def test_a_redirect_leads_to_nothing_that_others_can_read(served: Served, target
         Registry(served.host).document("x/manifests/1.0")
 
 
-@pytest.mark.parametrize("challenge", ["Bearer " + "a" * 65_000, 'Bearer realm="https://[::1/token"'])
+CHALLENGES = {"long": "Bearer " + "a" * 65_000, "address": 'Bearer realm="https://[::1/token"'}
+
+
+@pytest.mark.parametrize("challenge", CHALLENGES.values(), ids=CHALLENGES)
 def test_a_challenge_that_does_not_read_is_refused_at_once(served: Served, challenge: str) -> None:
     served.put("x/manifests/1.0", {}, 401, WWW_Authenticate=challenge)
     with refused(RegistryError, "registry-refused", "asks for a password"):

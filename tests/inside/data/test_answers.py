@@ -102,7 +102,10 @@ def test_answers_that_are_not_there(tmp_path, answered, said):
     assert raised.value.state == "data_error"
 
 
-@pytest.mark.parametrize("line", [b"\xff", b"[" * 100000, b"{}", b'{"context": 5, "answers": [["a"]]}', b"[1]"])
+LINES = [b"\xff", b"[" * 100000, b"{}", b'{"context": 5, "answers": [["a"]]}', b"[1]"]
+
+
+@pytest.mark.parametrize("line", LINES, ids=range(5))
 def test_answers_that_cannot_be_read(tmp_path, line):
     lines = line + b"\n"
     begun = header(b"SIFSQUAD", len(ROWS), 50, 16, len(lines))

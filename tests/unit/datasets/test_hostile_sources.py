@@ -157,7 +157,7 @@ def test_a_manifest_in_the_target_that_is_nested_too_deeply(tmp_path: Path, name
         prepare(text_file(tmp_path), tmp_path / "t")
 
 
-@pytest.mark.parametrize("characters", ['["a", "\\ud800"]', DEEP, '{"a": 1}', '["ab"]', "[]"])
+@pytest.mark.parametrize("characters", ['["a", "\\ud800"]', DEEP, '{"a": 1}', '["ab"]', "[]"], ids=range(5))
 def test_characters_that_are_none(tmp_path: Path, characters: str) -> None:
     with refused(SifmarkError, "tokenizer-unusable", "characters.json"):
         prepare(text_file(tmp_path), tmp_path / "t", tokenizer=text_file(tmp_path, characters, "characters.json"))

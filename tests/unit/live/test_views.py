@@ -152,9 +152,10 @@ def test_lines_are_written_whole_and_one_without_end_in_pieces() -> None:
     assert lines == ["one", "two", "\N{REPLACEMENT CHARACTER}", "y" * 70_000, "rest"]
 
 
-@pytest.mark.parametrize(
-    "line", ["\x1b[" + "9" * 5000 + "mred", "\x1b[38;5mred", "\x1b[38;2;1mred", "\x1b]8;;" + "x" * 9999]
-)
+COLOURS = ["\x1b[" + "9" * 5000 + "mred", "\x1b[38;5mred", "\x1b[38;2;1mred", "\x1b]8;;" + "x" * 9999]
+
+
+@pytest.mark.parametrize("line", COLOURS, ids=range(4))
 def test_a_line_of_another_program_ends_no_run(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     shown = io.StringIO()
     console = Console(file=shown, force_terminal=True, width=40)
