@@ -17,6 +17,7 @@ REPEATING = "tests/unit/engines/test_repeating.py"
 REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_host_load.py"
 HEADLINES = "tests/unit/report/test_headlines.py"
 SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recipes/test_render.py"
+HOSTILE, STORES = "tests/unit/datasets/test_hostile_sources.py", "tests/unit/publish/test_publish_stores.py"
 HOST = (
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(
@@ -143,8 +144,49 @@ HOST = (
     ),
     _fault("anybody's challenge gets the login", "Registry.send", "self._is_own(answer)", "True", REGISTRY),
     _fault(
-        *("a login goes out unencrypted", "_may_ask", "is_loopback(address.netloc)", "True"),
+        *("a login goes out unencrypted", "is_protected", "is_loopback(str(parts.hostname))", "True"),
         REGISTRY,
+    ),
+    _fault(
+        *("who gives tokens sends a login elsewhere", "log_in"),
+        *("self._ask_for_token(realm, allow_redirects=not login, **asking)", "self._ask_for_token(realm, **asking)"),
+        REGISTRY,
+    ),
+    _fault(
+        *("a redirect leads to what others can read", "rebuild_auth"),
+        *("not is_protected(str(urls[1]), urlsplit(str(urls[0])).netloc)", "False", REGISTRY),
+    ),
+    _fault("the beginning of an answer may drip", "_attempt", 'method == "PUT"', "True", REGISTRY),
+    _fault(
+        *("a document may drip", "read_all", "within(LONGEST, partial(read_document, response))"),
+        *("read_document(response)", REGISTRY),
+    ),
+    _fault("sizes have any number of digits", "read_descriptor", "0 <= size <= LARGEST_SIZE", "0 <= size", REGISTRY),
+    _fault("annotations are anything", "_text", "not isinstance(value, str)", "False", REGISTRY, side="/oci"),
+    _fault("a tag is any text", "open_store", "_TAG.fullmatch(tag) is None", "False", STORES),
+    _fault("an item has no largest size", "read_item", "read_bounded(path, LARGEST)", "path.read_bytes()", HOSTILE),
+    _fault(
+        *("a pipe is text", "find_texts", "path.suffix.lower() in SUFFIXES and path.is_file()"),
+        *("path.suffix.lower() in SUFFIXES", HOSTILE),
+    ),
+    _fault("a line has no end", "lines", "size > longest", "False", HOSTILE, side="/datasets"),
+    _fault("images of any number are held at once", "_read_idx", "size > _LARGEST_IDX", "False", HOSTILE),
+    _fault("a device is a tokenizer", "open_tokenizer", "read_document(file)", "None", HOSTILE),
+    _fault(
+        *("a panic is no error", "_is_of_library", 'type(error).__name__ == "PanicException"', "False"),
+        HOSTILE,
+    ),
+    _fault(
+        *("members of an archive differ in case alone", "_check_manifest", "name.lower()", "name"),
+        "tests/unit/results/test_archive.py",
+    ),
+    _fault(
+        *("a colour ends a run", "Drawing.write_line", "ValueError", "OSError"),
+        "tests/unit/live/test_views.py",
+    ),
+    _fault(
+        *("half a character ends a run", "is_valid", "UnicodeEncodeError", "OSError"),
+        "tests/unit/engines/test_progress_pipe.py",
     ),
     _fault(
         *("an image may be replaced after its check", "CheckedImage.require_unchanged"),

@@ -12,6 +12,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, environment: str, *te
 NUMERICS = "tests/inside/worker/test_torch_numerics.py"
 RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
 MEETING = "tests/inside/runs/test_meeting.py"
+DATA = "tests/inside/data"
 INSIDE = (
     _fault(
         *("stride in the first convolution", "Bottleneck", "convolution(channels_in, width, 1)"),
@@ -44,6 +45,64 @@ INSIDE = (
     _fault(
         *("milliseconds taken for seconds", "seconds_between", "milliseconds / 1000", "milliseconds", "torch_new"),
         "tests/inside/devices/test_torch_gpu.py",
+    ),
+    _fault(
+        *("a manifest counts more than fits", "read"),
+        *('file["samples"] * LEAST.get(document["format"], 1) > file["bytes"]', "False"),
+        *("py38", f"{DATA}/test_formats.py"),
+        side="/data",
+    ),
+    _fault(
+        *("all errors of a manifest are looked at", "_require_form"),
+        *("islice(checker.iter_errors(document), MOST_ERRORS)", "checker.iter_errors(document)"),
+        *("py38", f"{DATA}/test_formats.py"),
+    ),
+    _fault(
+        *("a device is data", "open_source", "path.is_dir() or path.is_file()", "path.exists()"),
+        *("py38", f"{DATA}/test_formats.py"),
+    ),
+    _fault(
+        *("a header of a shard has any size", "_Headers.read", "0 <= size <= LONGEST_HEADER", "True"),
+        *("py38", f"{DATA}/test_shards.py"),
+    ),
+    _fault(
+        *("a sample of a shard has any size", "_content", "min(header.size, most)", "header.size"),
+        *("py38", f"{DATA}/test_shards.py"),
+    ),
+    _fault(
+        *("an image has any size", "read_whole", "size > LARGEST", "False", "py38", f"{DATA}/test_folder.py"),
+    ),
+    _fault(
+        *("idx files unpack to anything", "_chunks", "most and (piece := stream.read1(min(CHUNK, most)))"),
+        *("(piece := stream.read1(CHUNK))", "py38", f"{DATA}/test_idx.py"),
+    ),
+    _fault(
+        *("every format of Pillow is decoded", "decode", "Image.open(io.BytesIO(content), formats=FORMATS)"),
+        *("Image.open(io.BytesIO(content))", "torch_new", f"{DATA}/test_images.py"),
+        side="/data",
+    ),
+    _fault(
+        *("images of all sizes are decoded", "decode", "size > MOST_PIXELS", "False"),
+        *("torch_new", f"{DATA}/test_images.py"),
+        side="/data",
+    ),
+    _fault(
+        *("all scans of a JPEG are decoded", "decode", "size * content.count(SCAN) > MOST_SCANNED", "False"),
+        *("torch_new", f"{DATA}/test_images.py"),
+        side="/data",
+    ),
+    _fault(
+        *("answers are nested to any depth", "_questions", "RecursionError", "RuntimeWarning"),
+        *("torch_new", f"{DATA}/test_answers.py"),
+    ),
+    _fault(
+        *("a row of a table has no end", "_lines", "len(line) == LONGEST_LINE", "False"),
+        *("py38", f"{DATA}/test_table.py"),
+        side="/data",
+    ),
+    _fault(
+        *("a name does what it likes to a terminal", "Progress.note", "printable(text)", "text"),
+        *("py38", "tests/inside/runs/test_progress.py"),
     ),
     _fault(
         *("few steps have a 99th percentile in an image", "step_time_p99", "not why", "True", "py38"),

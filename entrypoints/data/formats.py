@@ -61,7 +61,7 @@ def open_source(
     Raises UsageError if there is nothing, if it is unclear what is meant, if the format is not one of `fitting`, and if
     the framework does not read it.
     """
-    if not path.exists():
+    if not (path.is_dir() or path.is_file()):  # a pipe has no end
         raise UsageError(
             f"--data {path}: no such file or folder",
             f"give {_wanted(fitting)}{binding_hint(path)}",

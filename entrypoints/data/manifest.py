@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data.source import DataFile
+from entrypoints.data.source import DataFile, read_whole
 
 NAME = "manifest.json"
 VERSION = "1.0"
+# Bytes that a sample takes at least, by format: two members of a tar file, or a record's length and checksums.
+LEAST = {"shards": 1024, "records": 16}
+MOST_ERRORS = 100  # of a manifest, from which the one to name is chosen
 SCHEMA = Path(__file__).resolve().parents[2] / "schemas" / f"manifest-{VERSION}.json"
 REMEDY = f"prepare the data again (sifmark data.prepare), or remove {NAME}: then the files are counted"
 
@@ -38,13 +42,20 @@ def read(folder: Path, checked: bool = False) -> Manifest | None:
         return None
     for file in document["files"]:
         _require(folder / file["name"], file["bytes"])
-    files = tuple(DataFile(file["name"], file["samples"]) for file in document["files"])
+        if file["samples"] * LEAST.get(document["format"], 1) > file["bytes"]:
+            raise UsageError(
+                f"--data {folder / file['name']}: {NAME} says {file['samples']} samples in {file['bytes']} bytes",
+                REMEDY,
+                code="data-damaged",
+            )
+    # For the schema 3.0 is an integer too.
+    files = tuple(DataFile(file["name"], int(file["samples"])) for file in document["files"])
     return Manifest(document["format"], files, tuple(document["classes"] or ()))
 
 
 def _document(path: Path, checked: bool) -> dict[str, Any] | None:
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(read_whole(path))
     except OSError as error:
         raise UsageError(
             f"--data {path}: {error.strerror}", "make it readable for this user", code="file-unreadable"
@@ -70,7 +81,7 @@ def _require_form(path: Path, document: Any) -> None:
     import jsonschema  # late: data without a manifest does not need it
 
     checker = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text("utf-8")))
-    wrong = jsonschema.exceptions.best_match(checker.iter_errors(document))
+    wrong = jsonschema.exceptions.best_match(islice(checker.iter_errors(document), MOST_ERRORS))
     if wrong is not None:
         raise UsageError(f"--data {path}: {wrong.json_path}: {wrong.message[:200]}", REMEDY, code="data-missing")
 
@@ -83,5 +94,5 @@ def _require(file: Path, size: int) -> None:
         raise UsageError(
             f"--data {file}: {error.strerror}, and {NAME} names it", REMEDY, code="file-unreadable"
         ) from None
-    if actual_size != size:
+    if actual_size != size:  # which a pipe or a device has none of
         raise UsageError(f"--data {file}: {actual_size} bytes, and {NAME} says {size}", REMEDY, code="data-missing")

@@ -9,6 +9,8 @@ from typing import Callable, Iterator, NamedTuple, Sequence
 from entrypoints.contract.cards import Card
 from entrypoints.contract.statuses import UsageError
 
+LARGEST = 1 << 26  # bytes of an image or a document: a few bytes can stand for a file without end
+
 
 class Entry(NamedTuple):
     """One sample of a source."""
@@ -78,6 +80,14 @@ class Source:
 
 def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def read_whole(file: Path) -> bytes:
+    """Return the content of a file. Raises ValueError if it is larger than an image or a document is."""
+    size = file.stat().st_size
+    if size > LARGEST:
+        raise ValueError(f"it has {size} bytes, and at most {LARGEST} are read")
+    return file.read_bytes()
 
 
 def listed(folder: Path, directories: bool = False) -> list[str]:

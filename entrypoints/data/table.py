@@ -12,13 +12,14 @@ from __future__ import annotations
 import csv
 from itertools import islice
 from pathlib import Path
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Sequence, TextIO
 
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.system.image import binding_hint
 
 NAME = "csv"
 LARGEST = 3.4028234e38  # finite number of single precision
+LONGEST_LINE = 1 << 24  # characters
 TARGET = "target"  # the column of that name
 HEADED = "The first row has to name the columns, with commas between them"
 
@@ -51,9 +52,17 @@ def read(path: Path, rule: Mapping[str, Any]) -> TableRows:
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return _table(path, csv.reader(file, strict=True), rule)
+            return _table(path, csv.reader(_lines(file), strict=True), rule)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RunError("data_error", f"{path} cannot be read as a table: {error}. {HEADED}") from error
+
+
+def _lines(file: TextIO) -> Iterator[str]:
+    """Yield the lines of a file. Raises csv.Error for one without end."""
+    while line := file.readline(LONGEST_LINE):
+        if len(line) == LONGEST_LINE:
+            raise csv.Error(f"a line of more than {LONGEST_LINE} characters")
+        yield line
 
 
 def _table(path: Path, lines: Iterator[Sequence[str]], rule: Mapping[str, Any]) -> TableRows:

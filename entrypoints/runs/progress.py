@@ -12,7 +12,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.runs.pace import Pace
 from entrypoints.runs.report import duration_text, significant
 from entrypoints.system import memory
-from entrypoints.system.console import bars, write_now
+from entrypoints.system.console import bars, printable, write_now
 from entrypoints.system.feed import Feed
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
@@ -68,7 +68,7 @@ class Progress:
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
-        self._put(f"{self._rewind()}sifmark: {text}\n")
+        self._put(f"{self._rewind()}sifmark: {printable(text)}\n")
 
     def line(self) -> str:
         """Return phase and step; with timed steps also throughput and time left, and whether the run waits for data."""

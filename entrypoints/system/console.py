@@ -11,12 +11,18 @@ BARS = "▁▂▃▄▅▆▇█"
 
 def status(text: str) -> None:
     """Write one line for people."""
-    write_now(sys.stderr, f"sifmark: {text}\n")
+    write_now(sys.stderr, f"sifmark: {printable(text)}\n")
 
 
 def fail(cause: str, remedy: str, code: str) -> None:
     """Write an error in the form of the host's: cause and code, then the remedy."""
-    write_now(sys.stderr, f"error: {cause} [{code}]\n" + (f"  remedy: {remedy}\n" if remedy else ""))
+    text = f"error: {cause} [{code}]" + (f"\n  remedy: {remedy}" if remedy else "")
+    write_now(sys.stderr, "".join(f"{printable(line)}\n" for line in text.split("\n")))
+
+
+def printable(text: str) -> str:
+    """Return one line that is safe on any terminal: what does not print, as in file names, is spelled out."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:

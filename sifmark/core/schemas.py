@@ -41,9 +41,17 @@ def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(read_schema(name))
 
 
+def is_valid(schema: str, document: Any) -> bool:
+    """Return whether the fast validator takes a document; False for halves of characters, which it cannot read."""
+    try:
+        return fast_validator(schema).is_valid(document)
+    except UnicodeEncodeError:
+        return False
+
+
 def errors_of(schema: str, document: Any) -> Iterator["ValidationError"]:
     """Return the errors of a document. The fast validator passes valid ones; jsonschema describes all other cases."""
-    if not fast_validator(schema).is_valid(document):
+    if not is_valid(schema, document):
         yield from validator(schema).iter_errors(document)
 
 

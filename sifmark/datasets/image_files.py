@@ -1,6 +1,7 @@
 """Images as a user has them, in class folders or idx files, and whether each is complete. None is decoded."""
 
 import gzip
+import math
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.datasets.source import DamagedError
+from sifmark.core.files import human_size
+from sifmark.datasets.source import DamagedError, read_item
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -17,6 +19,7 @@ _JPEG = b"\xff\xd8\xff"
 _START_OF_SCAN, _END = 0xDA, b"\xff\xd9"
 # Magic numbers of idx files: unsigned bytes in three dimensions and in one.
 _IMAGES, _LABELS = 0x00000803, 0x00000801
+_LARGEST_IDX = 1024**3  # bytes: it is read as a whole, and may be compressed a thousandfold
 
 
 class SourceImage(NamedTuple):
@@ -90,7 +93,7 @@ def _of_folders(source: Path) -> SourceImages:
     folders = sorted(path for path in _visible(source) if path.is_dir()) if source.is_dir() else []
     listed = {folder.name: files for folder in folders if (files := _image_files(folder))}
     images = [
-        SourceImage(f"{name}/{file.name}", label, file.stat().st_size, file.read_bytes)
+        SourceImage(f"{name}/{file.name}", label, file.stat().st_size, partial(read_item, file))
         for label, (name, files) in enumerate(listed.items())
         for file in files
     ]
@@ -106,13 +109,9 @@ def _of_idx(file: Path) -> SourceImages:
     (count, height, width), pixels = _read_idx(file, _IMAGES)
     (label_count,), labels = _read_idx(labels_file, _LABELS)
     size = height * width
-    if not count == label_count == len(labels) == len(pixels) // size:
-        raise UsageError(
-            f"{file}: {count} images by its header and {len(pixels) // size} there; "
-            f"{labels_file.name} has {label_count} labels and {len(labels)} there",
-            "download both files again",
-            code="file-damaged",
-        )
+    if label_count != count:
+        cause = f"{file}: {count} images by its header, and {labels_file.name} has {label_count} labels"
+        raise UsageError(cause, "download both files again", code="file-damaged")
     images = [
         SourceImage(f"{label}/{at:06d}.png", label, size, partial(_png_of, pixels, at, width, height))
         for at, label in enumerate(labels)
@@ -125,20 +124,30 @@ def _png_of(pixels: bytes, at: int, width: int, height: int) -> bytes:
 
 
 def _read_idx(file: Path, magic: int) -> tuple[tuple[int, ...], bytes]:
-    """Return the extents and the bytes of an idx file."""
-    try:
-        content = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except FileNotFoundError:
+    """Return the extents of an idx file, and as many bytes as they say. Raises SifmarkError for any other."""
+    if not file.is_file():
         remedy = "labels lie beside their images, both compressed or both not"
-        raise UsageError(f"{file}: no such file", remedy, code="file-missing") from None
+        raise UsageError(f"{file}: no such file", remedy, code="file-missing")
+    form = struct.Struct(f">{1 + magic % 256}I")
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            header = stream.read(form.size)
+            actual, *extents = form.unpack(header) if len(header) == form.size else (None,)
+            size = math.prod(extents)
+            if actual != magic or not size:
+                cause = f"{file}: its header is not that of an idx file with samples"
+                raise UsageError(cause, f"it begins with {magic:#010x}", code="file-damaged")
+            if size > _LARGEST_IDX:
+                cause = f"{file}: {human_size(size)} by its header, and at most {human_size(_LARGEST_IDX)} are read"
+                raise UsageError(cause, "give the images as files in class folders", code="file-damaged")
+            content = stream.read(size + 1)
     except (OSError, EOFError, zlib.error) as error:
         raise SifmarkError(f"{file}: {error}", "download it again", code="file-unreadable") from None
-    form = struct.Struct(f">{1 + magic % 256}I")
-    actual, *extents = form.unpack(content[: form.size]) if len(content) >= form.size else (None,)
-    if actual != magic or 0 in extents:
-        cause = f"{file}: its header is not that of an idx file with samples"
-        raise UsageError(cause, f"it begins with {magic:#010x}", code="file-damaged")
-    return tuple(extents), content[form.size :]
+    if len(content) != size:
+        there = "more" if len(content) > size else str(len(content))
+        cause = f"{file}: {size} bytes by its header, and {there} are there"
+        raise UsageError(cause, "download it again", code="file-damaged")
+    return tuple(extents), content
 
 
 def _check_png(content: bytes) -> None:

@@ -127,15 +127,14 @@ def undamaged(images: Iterable[tuple[str, SourceImage]], report: ReportItem) -> 
 
 def sample_keys(images: Sequence[SourceImage]) -> Iterator[str]:
     """Yield a different key for each image: its name without suffix and without dots, at which readers would cut."""
-    taken: set[str] = set()
+    taken: dict[str, int] = {}  # with the last number after each
     for image in images:
         folder, _, file = image.name.rpartition("/")
-        stem = f"{folder}/{file.rpartition('.')[0].replace('.', '_')}"
-        key, number = stem, 1
+        key = stem = f"{folder}/{file.rpartition('.')[0].replace('.', '_')}"
         while key in taken:
-            number += 1
-            key = f"{stem}_{number}"
-        taken.add(key)
+            taken[stem] += 1
+            key = f"{stem}_{taken[stem]}"
+        taken[key] = 1
         yield key
 
 

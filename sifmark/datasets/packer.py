@@ -11,7 +11,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import atomic_path, remove_stale_drafts, sha256_file, write_json
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.core.schemas import check_document
-from sifmark.datasets.source import DatasetSource, OutputFile
+from sifmark.datasets.source import DatasetSource, OutputFile, read_document
 
 SCHEMA = "manifest-1.0"
 MANIFEST = "manifest.json"
@@ -162,8 +162,8 @@ def _earlier_manifest(folder: Path, plan: str) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        document = json.loads(path.read_text())
-    except ValueError as error:
+        document = json.loads(read_document(path))
+    except (ValueError, RecursionError) as error:
         remedy = "name a new folder, or remove this one"
         raise UsageError(f"{path}: {error}", remedy, code="document-invalid") from None
     check_document(SCHEMA, document, str(path))

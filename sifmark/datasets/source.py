@@ -1,11 +1,35 @@
 """What every source of data provides: the items that it has, and the files that they are packed into."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
+
+from sifmark.core.errors import SifmarkError
+from sifmark.core.files import human_size, read_bounded
+
+# What is read at once has a largest size, since a source may be anything: a few bytes can stand for a file without end.
+LARGEST = 64 * 1024**2  # bytes; parsed JSON takes up to 25 times as much memory
 
 
 class DamagedError(Exception):
     """An item of a source is damaged; the text says how."""
+
+
+def read_item(path: Path) -> bytes:
+    """Return the content of an image or a recording. Raises DamagedError if it is larger than any is."""
+    try:
+        return read_bounded(path, LARGEST)
+    except ValueError:
+        raise DamagedError(f"larger than {human_size(LARGEST)}") from None
+
+
+def read_document(path: Path) -> bytes:
+    """Return the content of a file that is parsed as a whole. Raises SifmarkError if it is larger than any is."""
+    try:
+        return read_bounded(path, LARGEST)
+    except ValueError:
+        cause = f"{path}: larger than {human_size(LARGEST)}, and it is read as a whole"
+        raise SifmarkError(cause, "divide it into several", code="file-unreadable") from None
 
 
 class ReportItem(Protocol):

@@ -13,13 +13,14 @@ import struct
 import wave
 from collections.abc import Iterator, Sequence
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_json
 from sifmark.datasets.image_files import SourceImage, SourceImages
-from sifmark.datasets.source import DamagedError, OutputFile, ReportItem
+from sifmark.datasets.source import DamagedError, OutputFile, ReportItem, read_document, read_item
 
 METADATA, WAVES = "metadata.csv", "wavs"
 # Symbols of graphcore/examples v2.6, speech/deepvoice3/popart, which has 84 phonemes after them. The phonemes are not
@@ -30,6 +31,8 @@ VOCABULARY = len(NUMBERS) + 84
 CHARACTERS, FRAMES = 80, 106  # of a row; longer texts and recordings are truncated
 HEADER = struct.Struct("<8s8HQ")
 MAGIC, VERSION = b"SIFVOICE", 1
+MOST_SPEAKERS = (1 << 16) - 1  # that the header can tell
+_BEGINNING = 1 << 16  # bytes of a recording, in which its format is
 LAYOUT = f"a folder with {METADATA} (name|text|normalised text) and {WAVES}/, or with such a folder for each speaker"
 
 
@@ -56,6 +59,9 @@ class SpeechSource:
         self.total = len(self.source.images)
         if not self.total:
             raise UsageError(f"{source}: no utterances", f"name {LAYOUT}", code="data-missing")
+        if len(speakers) > MOST_SPEAKERS:
+            cause = f"{source}: {len(speakers)} speakers, and a file numbers {MOST_SPEAKERS}"
+            raise UsageError(cause, "divide them into several sources", code="data-missing")
 
     @property
     def plan(self) -> str:
@@ -123,7 +129,7 @@ def _texts(folder: Path) -> list[tuple[str, str]]:
     """Return name and text of each utterance of a speaker: the normalised text if there is one."""
     path = folder / METADATA
     try:
-        lines = path.read_text("utf-8-sig").split("\n")  # a text may contain other line breaks
+        lines = read_document(path).decode("utf-8-sig").split("\n")  # a text may contain other line breaks
     except UnicodeDecodeError as error:
         cause = f"{path}: not UTF-8: {error}"
         raise SifmarkError(cause, "write it as UTF-8", code="file-unreadable") from None
@@ -150,7 +156,7 @@ def _utterance(folder: Path, label: int, name: str, text: str) -> SourceImage:
         cause = f"{path}: no such file, and {folder / METADATA} names it"
         raise SifmarkError(cause, "put it there, or remove its line", code="file-missing")
     try:
-        with wave.open(str(path)) as recording:
+        with path.open("rb") as stream, wave.open(BytesIO(stream.read(_BEGINNING))) as recording:
             _require_format(path, recording)
     except (wave.Error, EOFError) as error:  # a damaged recording is reported when it is read
         if str(error).startswith("unknown"):
@@ -194,7 +200,7 @@ def _row(path: Path, label: int, text: str) -> bytes:
 
 def _samples(path: Path) -> bytes:
     try:
-        with wave.open(str(path)) as recording:
+        with wave.open(BytesIO(read_item(path))) as recording:
             _require_format(path, recording)
             announced = recording.getnframes()
             samples: bytes = recording.readframes(announced)

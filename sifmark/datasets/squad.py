@@ -17,7 +17,7 @@ import jsonschema_rs
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_file, sha256_json
-from sifmark.datasets.source import DamagedError, OutputFile, ReportItem
+from sifmark.datasets.source import DamagedError, OutputFile, ReportItem, read_document
 from sifmark.datasets.tokenizer import (
     PASSAGES,
     Subwords,
@@ -70,7 +70,7 @@ def read_questions(source: Path) -> list[Question]:
         remedy = "name train-v1.1.json or dev-v1.1.json of SQuAD"
         raise UsageError(f"{source}: no such file", remedy, code="file-missing")
     try:
-        document = json.loads(source.read_bytes())
+        document = json.loads(read_document(source))
         json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:  # also of a lone surrogate
         raise SifmarkError(f"{source}: no JSON: {error}", "download it again", code="document-invalid") from None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from sifmark.core.errors import UsageError
-from sifmark.core.files import sha256_json
+from sifmark.core.files import human_size, sha256_json
 from sifmark.datasets.source import DamagedError, OutputFile, ReportItem
 from sifmark.datasets.tokenizer import (
     CHARACTERS,
@@ -24,7 +24,9 @@ from sifmark.datasets.tokenizer import (
     tokenizer_manifest,
 )
 
-SUFFIXES = (".txt", ".jsonl")
+# By the suffixes of files of text the bytes of their longest lines: a line of JSON takes 30 times as much memory.
+LONGEST_LINES = {".txt": 128 * 1024**2, ".jsonl": 16 * 1024**2}
+SUFFIXES = tuple(LONGEST_LINES)
 FIELD = "text"
 WANTED = f"name a file of text, or a folder of {' and '.join(f'*{suffix}' for suffix in SUFFIXES)}"
 # Characters of plain text that are tokenized at once: the first number if the cut changes no token, the second after
@@ -43,11 +45,12 @@ class LineRange(NamedTuple):
 
 
 class TextLine(NamedTuple):
-    """The bytes of a line in its file, and its name for people."""
+    """A line of a file: its name for people, its bytes, and whether these are only the first of too many."""
 
     name: str
     content: bytes
     of_json: bool
+    cut: bool = False
 
 
 def find_texts(source: Path) -> list[Path]:
@@ -60,11 +63,22 @@ def find_texts(source: Path) -> list[Path]:
             cause = f"{source}: its name does not say what kind of text it is"
             raise UsageError(cause, remedy, code="data-missing")
         return [source]
-    visible = [path for path in source.iterdir() if not path.name.startswith(".")]
-    files = sorted(path for path in visible if path.suffix.lower() in SUFFIXES)
+    listed = source.iterdir() if source.is_dir() else ()  # what else there may be, such as a pipe, has no end
+    visible = [path for path in listed if not path.name.startswith(".")]
+    files = sorted(path for path in visible if path.suffix.lower() in SUFFIXES and path.is_file())
     if not files:
         raise no_text(source)
     return files
+
+
+def read_lines(stream: BinaryIO, longest: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the lines of a stream and their sizes; of a line of more than `longest` bytes only the first ones."""
+    while content := stream.readline(longest + 1):
+        size, part = len(content), content
+        while len(part) > longest and not part.endswith(b"\n"):
+            part = stream.readline(longest + 1)
+            size += len(part)
+        yield content, size
 
 
 def line_ranges(files: Iterable[Path], lines_per_file: int) -> Iterator[tuple[int, list[LineRange]]]:
@@ -74,8 +88,8 @@ def line_ranges(files: Iterable[Path], lines_per_file: int) -> Iterator[tuple[in
         begin = position = 0
         first = 1
         with file.open("rb") as stream:
-            for number, line in enumerate(stream, 1):
-                position, count = position + len(line), count + 1
+            for number, (_, size) in enumerate(read_lines(stream, LONGEST_LINES[file.suffix.lower()]), 1):
+                position, count = position + size, count + 1
                 if count == lines_per_file:
                     yield count, [*ranges, LineRange(file, begin, position, first)]
                     count, ranges, begin, first = 0, [], position, number + 1
@@ -87,18 +101,22 @@ def line_ranges(files: Iterable[Path], lines_per_file: int) -> Iterator[tuple[in
 
 def lines(line_range: LineRange) -> Iterator[TextLine]:
     """Yield the lines of a range."""
-    of_json = line_range.file.suffix.lower() == ".jsonl"
+    suffix = line_range.file.suffix.lower()
+    longest = LONGEST_LINES[suffix]
     with line_range.file.open("rb") as stream:
-        stream.seek(line_range.begin)
-        position, number = line_range.begin, line_range.first
-        while position < line_range.end and (content := stream.readline()):
+        position = stream.seek(line_range.begin)
+        for number, (content, size) in enumerate(read_lines(stream, longest), line_range.first):
             text = content if position else content.removeprefix(codecs.BOM_UTF8)
-            yield TextLine(f"{line_range.file.name}:{number}", text, of_json)
-            position, number = position + len(content), number + 1
+            yield TextLine(f"{line_range.file.name}:{number}", text, suffix == ".jsonl", size > longest)
+            position += size
+            if position >= line_range.end:
+                return
 
 
 def text_of(line: TextLine) -> str:
     """Return a line's text. Raises DamagedError if it has none."""
+    if line.cut:
+        raise DamagedError(f"longer than {human_size(len(line.content))}")
     try:
         text = line.content.decode("utf-8")
         record = json.loads(text) if line.of_json else {FIELD: text}

@@ -16,11 +16,13 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, ByteLevel
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import sha256_json
+from sifmark.datasets.source import read_document
 
 # The header of files of prepared text, as entrypoints/data/sequences/prepared.py reads it.
 TOKENS, PASSAGES = b"SIFTOKEN", b"SIFSQUAD"
 VERSION = 1
 _HEADER = struct.Struct("<8sHHIIIQ32s")
+LARGEST_VOCABULARY = (1 << 32) - 1  # that the header can tell
 CHARACTERS = "characters.json"
 BYTE_PAIRS = ("vocab.json", "merges.txt")
 END_OF_TEXT = "<|endoftext|>"  # as GPT-2 has it
@@ -138,9 +140,16 @@ def _explained_errors() -> Iterator[None]:
     """Raise SifmarkError for what the library raises, for example if the vocabulary lacks a token for a text."""
     try:
         yield
-    except Exception as error:  # the library has no class for its errors
+    except BaseException as error:
+        if not _is_of_library(error):
+            raise
         cause = f"the tokenizer makes no tokens of the text: {str(error)[:200]}"
         raise SifmarkError(cause, REMEDY, code="tokenizer-unusable") from None
+
+
+def _is_of_library(error: BaseException) -> bool:
+    """Return whether an error may be the library's, which has no class for them, and panics."""
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def characters_of(lines: Iterable[str]) -> Characters:
@@ -156,13 +165,20 @@ def open_tokenizer(path: Path) -> Characters | Subwords:
     if not path.exists():
         raise UsageError(f"tokenizer {path}: no such file or folder", REMEDY, code="file-missing")
     try:
+        for file in (path / name for name in BYTE_PAIRS) if path.is_dir() else (path,):
+            if path.is_file() or file.exists():
+                read_document(file)  # the library reads whatever there is, up to the end of the memory
         tokenizer = _reader(path)(path)
-    except UsageError:
+    except SifmarkError:
         raise
-    except Exception as error:  # the library has no class for its errors
+    except BaseException as error:
+        if not _is_of_library(error):
+            raise
         raise _unusable(path, str(error)[:200]) from None
     if isinstance(tokenizer, Subwords) and not tokenizer.tokens:
         raise _unusable(path, "its vocabulary is empty")
+    if tokenizer.vocabulary > LARGEST_VOCABULARY:
+        raise _unusable(path, f"a token has the number {tokenizer.vocabulary - 1}")
     return tokenizer
 
 
@@ -203,10 +219,11 @@ def _reader(path: Path) -> Callable[[Path], Characters | Subwords]:
 
 
 def _characters(path: Path) -> Characters:
-    characters = json.loads(path.read_text("utf-8"))
+    characters = json.loads(read_document(path))
     is_list = isinstance(characters, list) and all(isinstance(item, str) and len(item) == 1 for item in characters)
     if not is_list or not characters or len(set(characters)) < len(characters):
         raise _unusable(path, "no list of different characters")
+    "".join(characters).encode()  # which halves of characters are not
     return Characters(characters)
 
 

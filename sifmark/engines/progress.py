@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sifmark.core.schemas import fast_validator
+from sifmark.core.schemas import is_valid
 from sifmark.engines import Engine
 from sifmark.engines.binds import Bind
 
@@ -112,7 +112,7 @@ def _document(line: bytes) -> dict[str, Any] | None:
         document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return document if fast_validator(_SCHEMA).is_valid(document) else None
+    return document if is_valid(_SCHEMA, document) else None
 
 
 def _progress(document: dict[str, Any]) -> RunProgress:

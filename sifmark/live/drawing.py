@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from sifmark.core.console import printable
 from sifmark.core.terminal import terminal
 
 INTERVAL = 1.0  # seconds between two frames: the processors are for the runs
@@ -34,7 +35,11 @@ class Drawing:
 
     def write_line(self, line: str) -> None:
         """Write a line of another program above the view, in its own colours."""
-        self._console.print(Text.from_ansi(line), highlight=False, soft_wrap=True)
+        try:
+            text = Text.from_ansi(line)
+        except ValueError:  # a colour's number with more digits than Python reads
+            text = Text(printable(line))
+        self._console.print(text, highlight=False, soft_wrap=True)
 
     def write_output(self, data: bytes) -> None:
         """Write another program's standard output to ours, byte for byte; the view makes room for it."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -25,13 +25,16 @@ from sifmark.oci.manifest import is_loopback, read_object
 from sifmark.oci.transport import (
     Login,
     RegistryResponse,
+    Result,
     Session,
     TransientError,
     cause_of,
     excerpt_of,
+    is_protected,
     login_for,
     read_document,
     requested_pause,
+    within,
 )
 
 APIS = {"docker.io": "registry-1.docker.io"}  # Docker Hub's API has another host
@@ -39,10 +42,10 @@ PATIENCE = 20  # seconds for one request
 SETTLING = 600  # seconds for what a registry does with a blob after its last byte: some copy it to another store
 ATTEMPTS = 5  # at transfers of images; a pause of seconds between them, doubled each time
 SLOWEST, FOR_SECONDS = 16 * 1024, 30.0  # bytes a second on average over so long: a slower connection counts as dead
+LONGEST = 120.0  # seconds until an answer begins, and then until a document ends
 _BUSY = (429, 500, 502, 503, 504)
 # Also the answers to a write while another publisher writes the same: a blob or an upload is unknown for a moment.
 _UNSETTLED = (400, 404, *_BUSY)
-Result = TypeVar("Result")
 _MEANINGS = {
     401: ("it asks for another login than there is here", "log in: docker login HOST, or apptainer registry login"),
     403: ("it forbids this", "may this login write there? log in as who may: docker login HOST"),
@@ -69,14 +72,13 @@ class Registry:
 
     def request(self, method: str, path: str, authenticate: bool = True, **options: Any) -> RegistryResponse:
         """Send a request, logged in if required, and return the answer. Raises RegistryError if no document comes."""
-        with self.send(method, path, authenticate, **options) as response:
-            return self.read_all(response)
+        return self.read_all(self.send(method, path, authenticate, **options))
 
     def read_all(self, response: requests.Response) -> RegistryResponse:
-        """Return a complete answer. Raises RegistryError if it is larger than a document, breaks off, or is too
-        slow."""
+        """Return a complete answer, and close it. Raises RegistryError if it is larger than a document, breaks off, or
+        is too slow."""
         try:
-            content = read_document(response)
+            content = within(LONGEST, partial(read_document, response))
         except (requests.RequestException, HTTPError) as error:
             raise RegistryError(
                 f"{self.host}: {cause_of(error)}", REGISTRY_REMEDY, code="registry-unreachable"
@@ -118,7 +120,8 @@ class Registry:
     def _attempt(self, method: str, address: str, options: Mapping[str, Any], last: bool) -> requests.Response:
         """Send a request once. A busy registry's answer counts only at the last attempt."""
         try:
-            answer = self.session.request(method, address, **options)
+            ask = partial(self.session.request, method, address, **options)
+            answer = ask() if method == "PUT" else within(LONGEST, ask)  # an upload takes its time
         except (requests.RequestException, ValueError) as error:  # ValueError for invalid addresses and dates
             kind = TransientError if isinstance(error, requests.ConnectionError | requests.Timeout) else RegistryError
             raise kind(f"{self.host}: {cause_of(error)}", REGISTRY_REMEDY, code="registry-unreachable") from None
@@ -212,9 +215,14 @@ class Registry:
 
         Our token is only for this registry.
         """
-        address = urljoin(self.base, location)
-        if urlsplit(address)[:2] != urlsplit(self.base)[:2]:
-            cause = f"{self.host}: it wants {what} to go to {urlsplit(address).netloc}"
+        try:
+            address = urljoin(self.base, location)
+            target = urlsplit(address)
+        except ValueError as error:
+            cause = f"{self.host}: it wants {what} to go to what is no address: {error}"
+            raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid") from None
+        if target[:2] != urlsplit(self.base)[:2]:
+            cause = f"{self.host}: it wants {what} to go to {target.netloc}"
             raise RegistryError(cause, REGISTRY_REMEDY, code="registry-answer-invalid")
         return address
 
@@ -279,14 +287,14 @@ class Registry:
         if kind == "basic" and isinstance(login, tuple):
             self.session.auth = login
             return
-        if kind != "bearer" or not _may_ask(realm, self.host):
+        if kind != "bearer" or not is_protected(realm, self.host):
             raise RegistryError(f"{self.host}: it asks for a password", remedy, 401, code="registry-refused")
         asked: dict[str, str] = {key: fields[key] for key in ("service", "scope") if key in fields}
         asking: dict[str, Any] = {"method": "GET", "params": asked, "auth": login}
         if isinstance(login, str):
             form = {"grant_type": "refresh_token", "client_id": "sifmark", "refresh_token": login, **asked}
             asking = {"method": "POST", "data": form}
-        granted = self._ask_for_token(realm, **asking)
+        granted = self._ask_for_token(realm, allow_redirects=not login, **asking)
         token = granted.get("token") or granted.get("access_token")
         if not isinstance(token, str):
             raise RegistryError(f"{self.host}: {realm} gives no token", remedy, 401, code="registry-refused")
@@ -346,10 +354,11 @@ class _Download:
 
     def _receive(self, sink: BinaryIO) -> None:
         headers = {"Accept-Encoding": "identity", **({"Range": f"bytes={self.size}-"} if self.size else {})}
-        with self._registry.send("GET", self._path, headers=headers) as answer:
+        answer = self._registry.send("GET", self._path, headers=headers)
+        if answer.status_code not in (200, 206):
+            self._registry.expect(self._registry.read_all(answer), 200)
+        with answer:
             if answer.status_code != 206:
-                if answer.status_code != 200:
-                    self._registry.expect(self._registry.read_all(answer), 200)
                 self._hash, self.size = hashlib.sha256(), 0
                 sink.seek(0)
                 sink.truncate()
@@ -391,14 +400,8 @@ class _Upload:
 
 
 def _parameters(challenge: str) -> dict[str, str]:
-    pairs: list[tuple[str, str]] = re.findall(r'(\w+)="([^"]*)"', challenge)
+    pairs: list[tuple[str, str]] = re.findall(r'\b(\w+)="([^"]*)"', challenge)
     return dict(pairs)
-
-
-def _may_ask(realm: str, host: str) -> bool:
-    """Return whether a login may go to a token server: encrypted, or from this machine to this machine."""
-    address = urlsplit(realm)
-    return address.scheme == "https" or (address.scheme == "http" and is_loopback(host) and is_loopback(address.netloc))
 
 
 def _rewind(data: Any) -> None:

@@ -15,6 +15,7 @@ INDEXES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.di
 MANIFESTS = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 PLATFORMS = {("linux", "amd64"): "x86_64", ("linux", "arm64"): "aarch64"}  # from Go's names to those of `uname -m`
 MAX_DOCUMENT_SIZE = 4 * 1024 * 1024  # bytes of a document, as registries limit manifests
+LARGEST_SIZE = (1 << 63) - 1  # bytes: the specification has 64-bit numbers, JSON any
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MANIFEST_MEDIA, INDEX_MEDIA = MANIFESTS[0], INDEXES[0]
 EMPTY, EMPTY_MEDIA = b"{}", "application/vnd.oci.empty.v1+json"  # the configuration of a manifest that is not an image
@@ -104,10 +105,10 @@ def read_manifest(content: bytes) -> Manifest:
         raise ValueError("it has no list of layers")
     return Manifest(
         content,
-        str(document.get("mediaType", MANIFEST_MEDIA)),
+        _text(document, "mediaType", MANIFEST_MEDIA),
         read_descriptor(document.get("config")),
         tuple(map(read_descriptor, layers)),
-        str(document.get("artifactType", "")),
+        _text(document, "artifactType"),
         None if subject is None else read_descriptor(subject),
         _annotations(document),
     )
@@ -125,14 +126,15 @@ def read_index(content: bytes) -> dict[str, Any]:
 def read_descriptor(document: Any) -> Descriptor:
     """Return a parsed descriptor. Raises ValueError if it is not one."""
     if not isinstance(document, dict):
-        raise ValueError(f"{document!r:.100} is no descriptor")
-    digest, size = document.get("digest"), document.get("size")
-    if not isinstance(digest, str) or DIGEST.fullmatch(digest) is None:
+        raise ValueError("what should be a descriptor is none")
+    digest, size = _text(document, "digest"), document.get("size")
+    if DIGEST.fullmatch(digest) is None:
         raise ValueError(f"{digest!r:.100} is no digest")
-    if type(size) is not int or size < 0:
-        raise ValueError(f"{size!r:.100} is no size")
-    media, kind = str(document.get("mediaType", "")), str(document.get("artifactType", ""))
-    return Descriptor(media, digest, size, kind, _annotations(document))
+    if type(size) is not int or not 0 <= size <= LARGEST_SIZE:
+        raise ValueError(f"the size of {digest} is none")
+    return Descriptor(
+        _text(document, "mediaType"), digest, size, _text(document, "artifactType"), _annotations(document)
+    )
 
 
 def read_object(content: bytes) -> dict[str, Any]:
@@ -150,4 +152,14 @@ def _annotations(document: Mapping[str, Any]) -> dict[str, str]:
     annotations = document.get("annotations") or {}
     if not isinstance(annotations, dict):
         raise ValueError("its annotations are no JSON object")
-    return {str(key): str(value) for key, value in annotations.items()}
+    "".join(annotations).encode()
+    return {key: _text(annotations, key) for key in annotations}
+
+
+def _text(document: Mapping[str, Any], key: str, absent: str = "") -> str:
+    """Return the text of a field. Raises ValueError if it is something else, or has halves of characters."""
+    value = document.get(key, absent)
+    if not isinstance(value, str):
+        raise ValueError(f"its {key!r:.100} is no text")
+    value.encode()
+    return value

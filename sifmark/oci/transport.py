@@ -1,12 +1,15 @@
 """HTTP for registries: a session, logins, whole answers within limits, causes of failures."""
 
 import os
-import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 import requests
 from urllib3.exceptions import HTTPError
@@ -14,12 +17,12 @@ from urllib3.util import Retry
 
 from sifmark.core.errors import RegistryError
 from sifmark.core.files import human_size
-from sifmark.oci.manifest import MAX_DOCUMENT_SIZE
+from sifmark.oci.manifest import MAX_DOCUMENT_SIZE, is_loopback
 
 # Apptainer's files of logins, in the format of Docker's configuration. It uses the second one in a folder that
 # APPTAINER_CONFIGDIR names (seen with 1.4.5, which otherwise writes to Docker's own file).
 _APPTAINER_FILES = ("docker-config.json", "config.json")
-LONGEST = 120.0  # seconds from the first to the last byte of a document
+Result = TypeVar("Result")
 LONGEST_PAUSE = 60.0  # seconds that a busy registry may ask us to wait
 
 
@@ -80,22 +83,23 @@ class Session(requests.Session):
         self.auth = _without_login  # without one, ~/.netrc is read
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Drop the login on a redirect to another host."""
+        """Drop the login on a redirect to another host. Raises InvalidURL for one that anybody on the way can read."""
         urls = response.request.url, prepared_request.url
+        if not is_protected(str(urls[1]), urlsplit(str(urls[0])).netloc):
+            raise requests.exceptions.InvalidURL(f"it leads to {urlsplit(str(urls[1])).netloc} without encryption")
         if self.should_strip_auth(*urls):  # type: ignore[no-untyped-call]
             prepared_request.headers.pop("Authorization", None)
 
 
 def read_document(response: requests.Response) -> bytes:
-    """Return the content of an answer. Raises RequestException or HTTPError if it is too large, too slow, or broken
+    """Return the content of an answer, and close it. Raises RequestException or HTTPError if it is too large, or broken
     off."""
-    began, content = time.monotonic(), bytearray()
-    while block := response.raw.read1(1 << 16, decode_content=True):
-        content += block
-        if len(content) > MAX_DOCUMENT_SIZE:
-            raise requests.RequestException(f"more than {human_size(MAX_DOCUMENT_SIZE)} came for a document")
-        if time.monotonic() - began > LONGEST:
-            raise requests.Timeout(f"{len(content)} bytes of a document came in {LONGEST:.0f} s, and no end")
+    content = bytearray()
+    with response:
+        while block := response.raw.read1(1 << 16, decode_content=True):
+            content += block
+            if len(content) > MAX_DOCUMENT_SIZE:
+                raise requests.RequestException(f"more than {human_size(MAX_DOCUMENT_SIZE)} came for a document")
     return bytes(content)
 
 
@@ -105,6 +109,37 @@ def requested_pause(answer: requests.Response) -> float | None:
     with suppress(HTTPError, ValueError, OverflowError):
         return None if header is None else min(Retry().parse_retry_after(header), LONGEST_PAUSE)
     return None
+
+
+def is_protected(address: str, host: str) -> bool:
+    """Return whether a host may name an address to go to: encrypted, or from this machine to this machine."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.scheme == "https" or (
+        parts.scheme == "http" and is_loopback(host) and is_loopback(str(parts.hostname))
+    )
+
+
+def within(seconds: float, action: Callable[[], Result]) -> Result:
+    """Return what an action returns. Raises Timeout if it takes longer: the timeout of a socket is for each byte.
+
+    The action then goes on in a thread that ends with this process.
+    """
+    outcome = Future[Result]()
+
+    def act() -> None:
+        try:
+            outcome.set_result(action())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    Thread(target=act, daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except TimeoutError:
+        raise requests.Timeout(f"no end of an answer came in {seconds:.0f} s") from None
 
 
 def _without_login(request: requests.PreparedRequest) -> requests.PreparedRequest:

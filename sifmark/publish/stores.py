@@ -40,6 +40,7 @@ _LAYER_MEDIA = "application/vnd.sylabs.sif.layer.v1.sif"
 _CONFIG = b"{}"
 MOST_LISTED = 5  # names in a message
 _PREFIX = re.compile(r"[A-Za-z0-9.-]+(:[0-9]+)?(/[a-z0-9._-]+)+")
+_TAG = re.compile(r"\w[\w.-]{0,127}", re.ASCII)  # by the OCI distribution specification
 _SPOILED = "fetch it again: sifmark registry.mirror FOLDER"
 
 
@@ -122,6 +123,11 @@ def open_store(name: str, tag: str, settings: Settings) -> ImageStore:
         raise UsageError("which registry?", remedy, code="invalid-option")
     platform = "" if platform_name() == "x86_64" else f"-{platform_name()}"
     tag = tag or f"{__version__}{platform}"
+    if _TAG.fullmatch(tag) is None:
+        remedy = (
+            "it has at most 128 letters, digits, points, dashes and underscores, the first of them no point or dash"
+        )
+        raise UsageError(f"no tag {tag!r}", remedy, code="invalid-option")
     if address.startswith(("/", ".", "~")):
         return LayoutStore(Path(address).expanduser().absolute(), tag)
     if _PREFIX.fullmatch(address) is None:

@@ -181,10 +181,11 @@ def _check_manifest(manifest: Any, where: str) -> None:
     names = [entry["name"] for entry in manifest["members"]]
     if names != sorted(set(names)):
         raise SifmarkError(f"{where}: its members are not in order, each once", _REMEDY, code="archive-invalid")
-    files = {*names, MANIFEST}
-    folders = {str(folder) for name in names for folder in PurePosixPath(name).parents}
-    if MANIFEST in names or files & folders:
-        raise SifmarkError(f"{where}: a member has the name of another's folder", _REMEDY, code="archive-invalid")
+    files = [name.lower() for name in (*names, MANIFEST)]  # which some file systems take for the same names
+    folders = {str(folder) for name in files for folder in PurePosixPath(name).parents}
+    if len(set(files)) < len(files) or folders.intersection(files):
+        cause = f"{where}: two members have one name, or a member has the name of another's folder"
+        raise SifmarkError(cause, _REMEDY, code="archive-invalid")
     if (size := sum(entry["size"] for entry in manifest["members"])) > LARGEST_ARCHIVE:
         cause = f"{where} holds {human_size(size)}; {human_size(LARGEST_ARCHIVE)} are allowed"
         raise SifmarkError(cause, "archive the systems of the study one by one: --system NAME", code="archive-invalid")

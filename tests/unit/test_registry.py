@@ -5,11 +5,13 @@ import gzip
 import hashlib
 import json
 import os
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -26,7 +28,8 @@ from sifmark.core.settings import load_settings
 from sifmark.oci import client, transport
 from sifmark.oci.client import Registry
 from sifmark.oci.images import configuration, ping, resolve
-from sifmark.oci.manifest import MAX_DOCUMENT_SIZE
+from sifmark.oci.manifest import MAX_DOCUMENT_SIZE, read_descriptor, read_manifest
+from sifmark.oci.referrers import list_referrers
 from sifmark.recipes.recipe import load_recipe, read_recipe, recipe_names
 
 AMD, ARM = "sha256:" + "a" * 64, "sha256:" + "b" * 64
@@ -255,12 +258,14 @@ def test_the_challenge_of_a_host_behind_a_redirect_is_not_answered(
         ("http://localhost:5001/token", "127.0.0.1:5000", True),
         ("http://127.0.0.1.evil.example/token", "127.0.0.1:5000", False),
         ("http://127.0.0.1@evil.example/token", "127.0.0.1:5000", False),
+        ("http://127.0.0.1:80@evil.example/token", "127.0.0.1:5000", False),
+        ("http://[127.0.0.1/token", "127.0.0.1:5000", False),
         ("ftp://127.0.0.1/token", "127.0.0.1:5000", False),
         ("", "127.0.0.1:5000", False),
     ],
 )
 def test_a_login_goes_out_encrypted_or_not_at_all(realm: str, host: str, allowed: bool) -> None:
-    assert client._may_ask(realm, host) == allowed
+    assert transport.is_protected(realm, host) == allowed
 
 
 def test_a_busy_host_behind_a_redirect_is_asked_again(served: Served, storage: Served) -> None:
@@ -388,18 +393,35 @@ def test_the_digest_of_all_platforms_is_one_too(
     assert capsys.readouterr().out.count("as pinned") == 2
 
 
+class DrippingServer(ThreadingHTTPServer):
+    """Answers until they are given up, or for ten seconds."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.host, self.given_up = f"127.0.0.1:{self.server_address[1]}", threading.Event()
+
+    def drip(self, sink: BufferedIOBase, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            for _ in range(200):
+                sink.write(data)
+                if self.given_up.wait(0.05):
+                    return
+
+    def server_close(self) -> None:
+        self.given_up.set()
+        super().server_close()
+
+
 class Dripping(BaseHTTPRequestHandler):
     """Some bytes now and then, 2 KB a second, of many that were announced."""
+
+    server: DrippingServer
 
     def do_GET(self) -> None:
         self.send_response(200)
         self.send_header("Content-Length", "1000000")
         self.end_headers()
-        with contextlib.suppress(OSError):
-            for _ in range(100):
-                self.wfile.write(b"x" * 100)
-                self.wfile.flush()
-                time.sleep(0.05)
+        self.server.drip(self.wfile, b"x" * 100)
 
     def log_message(self, *_words: object) -> None:
         pass
@@ -407,11 +429,11 @@ class Dripping(BaseHTTPRequestHandler):
 
 def test_a_blob_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(client, "FOR_SECONDS", 0.3)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Dripping) as server, registry_double.running(server):
-        registry = client.Registry(f"127.0.0.1:{server.server_address[1]}", attempts=2)
+    with DrippingServer(Dripping) as server, registry_double.running(server):
+        registry = client.Registry(server.host, attempts=2)
         with refused(RegistryError, "registry-unreachable", " 2 times", "16384 bytes"):
             registry.download("x/blobs/y", AMD, 1_000_000, tmp_path / "blob")
-        monkeypatch.setattr(transport, "LONGEST", 0.3)
+        monkeypatch.setattr(client, "LONGEST", 0.3)
         with refused(RegistryError, "registry-unreachable"):
             registry.content("x/manifests/y")
 
@@ -497,3 +519,103 @@ def test_an_upload_reports_the_bytes_that_were_sent(tmp_path: Path) -> None:
         assert server.blobs[digest] == file.read_bytes()
         assert not Registry(server.host).upload("x", digest, file, report=reported.append), "it is there"
     assert reported == sorted(reported) and reported[-1] == 200_000 and len(reported) > 2
+
+
+# Registries that lie
+
+
+@pytest.mark.parametrize("status", [302, 307])
+def test_a_login_follows_no_redirect_of_who_gives_tokens(
+    served: Served, storage: Served, no_logins: Path, status: int
+) -> None:
+    """A form is sent again to wherever a redirect of status 307 leads."""
+    (no_logins / "config.json").write_text(json.dumps({"auths": {served.host: {"identitytoken": "refresh me"}}}))
+    storage.put("/token", {"token": "open sesame"})
+    served.put("/token", b"", status, Location=f"http://{storage.host}/token")
+    served.token = "open sesame"
+    with refused(RegistryError, "registry-answer-invalid", "no token from"):
+        Registry(served.host).document("x/manifests/1.0")
+    assert not storage.asked and len(served.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "target", ["http://169.254.169.254/latest/meta-data", "http://127.0.0.1:80@evil.example/x", "file:///etc/passwd"]
+)
+def test_a_redirect_leads_to_nothing_that_others_can_read(served: Served, target: str) -> None:
+    served.put("x/manifests/1.0", {}, 307, Location=target)
+    with refused(RegistryError, "registry-unreachable", "without encryption"):
+        Registry(served.host).document("x/manifests/1.0")
+
+
+CHALLENGES = {"long": "Bearer " + "a" * 65_000, "address": 'Bearer realm="https://[::1/token"'}
+
+
+@pytest.mark.parametrize("challenge", CHALLENGES.values(), ids=CHALLENGES)
+def test_a_challenge_that_does_not_read_is_refused_at_once(served: Served, challenge: str) -> None:
+    served.put("x/manifests/1.0", {}, 401, WWW_Authenticate=challenge)
+    with refused(RegistryError, "registry-refused", "asks for a password"):
+        Registry(served.host).document("x/manifests/1.0")
+
+
+def test_the_next_page_is_at_no_address(served: Served) -> None:
+    served.put(f"x/referrers/{AMD}", {"manifests": []}, Link='<http://[::1>; rel="next"')
+    with refused(RegistryError, "registry-answer-invalid", "no address"):
+        list_referrers(Registry(served.host), "x", AMD)
+
+
+class DrippingAnywhere(BaseHTTPRequestHandler):
+    """Writes byte by byte what an answer may begin with: a status, a header, an interim answer, a chunk's extension."""
+
+    server: DrippingServer
+
+    def do_GET(self) -> None:
+        head, drip = {
+            "status": (b"HTTP/1.1 ", b"2"),
+            "header": (b"HTTP/1.1 200 OK\r\nX: ", b"a"),
+            "interim": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+            "chunk": (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;", b"a"),
+        }[self.path.rpartition("/")[2]]
+        self.wfile.write(head)
+        self.server.drip(self.wfile, drip)
+
+    def log_message(self, *_words: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("where", ["status", "header", "interim", "chunk"])
+def test_an_answer_that_drips_anywhere_is_given_up(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    monkeypatch.setattr(client, "LONGEST", 0.3)
+    server = DrippingServer(DrippingAnywhere)
+    with server, registry_double.running(server), refused(RegistryError, "registry-unreachable", "in 0 s"):
+        Registry(server.host).document(where)
+
+
+DESCRIPTOR = {"digest": AMD, "size": 1}
+NESTED = json.loads("[" * 900 + "]" * 900)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"size": 10**400},
+        {"size": 1 << 63},
+        {"size": -1},
+        {"size": True},
+        {"size": 1.0},
+        {"digest": NESTED},
+        {"digest": f"{AMD}\n"},
+        {"mediaType": NESTED},
+        {"artifactType": 1},
+        {"annotations": {"a": NESTED}},
+        {"annotations": {"a": "\ud800"}},
+        {"annotations": {"\ud800": "a"}},
+        {"annotations": NESTED},
+    ],
+    ids=lambda changed: str(next(iter(changed))),
+)
+def test_a_descriptor_is_what_the_specification_says_or_none(changed: dict[str, Any]) -> None:
+    assert read_descriptor(DESCRIPTOR).size == 1
+    with pytest.raises(ValueError):
+        read_descriptor({**DESCRIPTOR, **changed})
+    with pytest.raises(ValueError):
+        read_manifest(json.dumps({"config": {**DESCRIPTOR, **changed}, "layers": []}).encode())

@@ -5,9 +5,9 @@ Pixels stay bytes as long as they travel: a quarter of what normalised ones need
 
 from __future__ import annotations
 
+import io
 import math
-from pathlib import Path
-from typing import Any, BinaryIO, Mapping, Tuple
+from typing import Any, Mapping, Tuple
 
 import numpy as np
 from PIL import Image, ImageOps
@@ -16,15 +16,25 @@ from entrypoints.contract.session import Normalisation
 
 Box = Tuple[float, float, float, float]  # left, upper, right, lower in pixels
 CROP_ATTEMPTS = 10
+JPEGS = ("JPEG", "MPO")  # the second as cameras write it, with a preview
+FORMATS = ("JPEG", "PNG", "PPM")  # the last for images of idx files
+MOST_PIXELS = 89_478_485  # at which Pillow warns: a quarter of a gigabyte in RGB, and each worker has several copies
+MOST_SCANNED = 10 * MOST_PIXELS  # in all scans of a JPEG together; usual are up to ten
+SCAN = b"\xff\xda"  # the marker at its start
 BILINEAR = getattr(Image, "Resampling", Image).BILINEAR  # the name before Pillow 9.1
 
 
-def decode(source: Path | BinaryIO) -> Image.Image:
+def decode(content: bytes) -> Image.Image:
     """Return the image of a file, upright and in 8-bit RGB whatever its orientation tag, colour model and depth.
 
-    Raises any exception of Pillow if the file is truncated or not an image.
+    Raises any exception of Pillow if the file is truncated or not an image, and ValueError if it is too large.
     """
-    with Image.open(source) as file:
+    # Pillow would also start Ghostscript for a file of PostScript, whatever its name.
+    with Image.open(io.BytesIO(content), formats=FORMATS) as file:
+        size = file.width * file.height
+        # A scan of a progressive JPEG may be a few bytes, and takes as long as all pixels do.
+        if size > MOST_PIXELS or (file.format in JPEGS and size * content.count(SCAN) > MOST_SCANNED):
+            raise ValueError(f"{file.width} x {file.height} pixels in a file of {len(content)} bytes")
         image = ImageOps.exif_transpose(file)
         image.load()
     if image.mode.startswith("I"):
@@ -82,11 +92,11 @@ def random_crop(size: tuple[int, int], rule: Mapping[str, Any], random: np.rando
 def centre_crop(image: Image.Image, shorter_side: int, width: int, height: int) -> Image.Image:
     """Return the middle `width` x `height` of the image resized to a shorter side of `shorter_side`.
 
-    Raises ValueError if the resized image would have more pixels than Pillow's limit for decoding.
+    Raises ValueError if the resized image would have more pixels than are decoded.
     """
     scale = shorter_side / min(image.size)
     wide, tall = round(image.width * scale), round(image.height * scale)
-    if Image.MAX_IMAGE_PIXELS is not None and wide * tall > Image.MAX_IMAGE_PIXELS:
+    if wide * tall > MOST_PIXELS:
         raise ValueError(f"{image.width} x {image.height} pixels would be resized to {wide} x {tall}")
     resized = image.resize((wide, tall), BILINEAR)
     left, upper = (resized.width - width) // 2, (resized.height - height) // 2

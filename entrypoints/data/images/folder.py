@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import NamedTuple
 
 from entrypoints.contract.statuses import UsageError
-from entrypoints.data.source import Entry, Source, listed
+from entrypoints.data.source import Entry, Source, listed, read_whole
 from entrypoints.system.image import binding_hint
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
@@ -30,7 +31,7 @@ class Folder(Source):
     def entry(self, number: int) -> Entry:
         """Return the file of this number."""
         name, label = self.listing.images[number]
-        return Entry(name, number, label, (self.path / name).read_bytes)
+        return Entry(name, number, label, functools.partial(read_whole, self.path / name))
 
 
 def list_images(folder: Path) -> Listing:

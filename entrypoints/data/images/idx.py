@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gzip
-import itertools
 import re
 import struct
 import zlib
@@ -22,6 +21,7 @@ HEADERS = {"images": struct.Struct(">4I"), "labels": struct.Struct(">2I")}  # ma
 # The set for each task, by the last word before `images`.
 SETS = {"training": ("train",), "inference": ("t10k", "test")}
 CHUNK = 1 << 20  # bytes
+LARGEST = 1 << 30  # bytes of all images, which are held at once, and may be compressed a thousandfold
 
 
 class Idx(Source):
@@ -36,10 +36,17 @@ class Idx(Source):
                 "give files that belong together",
                 code="data-missing",
             )
-        self.images, self.content = images, b""  # `share` reads the content
-        self.labels = _read(labels)[HEADERS["labels"].size :][:count]
+        if count * self.pixels > LARGEST:
+            raise UsageError(
+                f"--data {path}: {images.name} says that it has {count * self.pixels} bytes, and at most {LARGEST} are "
+                "read",
+                "give the images as files in class folders",
+                code="data-damaged",
+            )
+        self.images, self.content, self.end = images, b"", HEADERS["images"].size + count * self.pixels
+        self.labels = _read(labels, HEADERS["labels"].size + count)[HEADERS["labels"].size :]
         complete = {
-            images.name: min(count, (_size(images) - HEADERS["images"].size) // self.pixels),
+            images.name: (_size(images, self.end) - HEADERS["images"].size) // self.pixels,
             labels.name: len(self.labels),
         }
         samples = min(complete.values())
@@ -60,7 +67,7 @@ class Idx(Source):
 
     def share(self) -> None:
         """Read all images."""
-        self.content = self.content or _read(self.images)
+        self.content = self.content or _read(self.images, self.end)
 
     def entry(self, number: int) -> Entry:
         """Return the image of this number."""
@@ -120,7 +127,7 @@ def _labels(images: Path) -> Path:
 def _extents(file: Path, kind: str) -> list[int]:
     """Return the dimensions in the header of an idx file of images or labels. Raises UsageError if it is not one."""
     header = HEADERS[kind]
-    begun = b"".join(itertools.islice(_chunks(file, header.size), header.size))[: header.size]
+    begun = _read(file, header.size)
     if len(begun) < header.size:
         raise UsageError(
             f"--data {file}: it ends within its header, after {len(begun)} bytes",
@@ -143,21 +150,23 @@ def _extents(file: Path, kind: str) -> list[int]:
     return extents
 
 
-def _size(file: Path) -> int:
-    """Return the size of a file in bytes, uncompressed."""
-    return sum(map(len, _chunks(file))) if file.suffix == PACKED else file.stat().st_size
+def _size(file: Path, most: int) -> int:
+    """Return the size of a file in bytes, uncompressed, up to `most`."""
+    return sum(map(len, _chunks(file, most))) if file.suffix == PACKED else min(file.stat().st_size, most)
 
 
-def _read(file: Path) -> bytes:
-    """Return the content of a file, uncompressed. Of a damaged file, return what precedes the damage."""
-    return b"".join(_chunks(file))
+def _read(file: Path, most: int) -> bytes:
+    """Return the first `most` bytes of a file, uncompressed. Of a damaged file, return what precedes the damage."""
+    return b"".join(_chunks(file, most))
 
 
-def _chunks(file: Path, size: int = CHUNK) -> Iterator[bytes]:
-    """Yield the content of a file, uncompressed, in pieces of at most `size` bytes, up to its end or first damage."""
+def _chunks(file: Path, most: int) -> Iterator[bytes]:
+    """Yield the first `most` bytes of a file, uncompressed, in pieces, up to its end or first damage."""
     try:
         with gzip.open(file) if file.suffix == PACKED else file.open("rb") as stream:
-            yield from iter(lambda: stream.read1(size), b"")
+            while most and (piece := stream.read1(min(CHUNK, most))):
+                yield piece
+                most -= len(piece)
     except (EOFError, zlib.error, gzip.BadGzipFile):  # cut short or damaged
         return
     except OSError as error:

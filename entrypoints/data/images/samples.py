@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import time
 from typing import Iterable, Iterator, NamedTuple, Sequence
@@ -120,7 +119,7 @@ class Reader:
         if entry.label is None or self.outside(entry) or entry.name in self.unreadable:
             return None
         try:
-            content = io.BytesIO(entry.read())
+            content = entry.read()
             began = time.perf_counter()
             image = decoding.decode(content)
             random = np.random.default_rng([self.seed, epoch, entry.number])

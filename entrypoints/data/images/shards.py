@@ -15,17 +15,31 @@ from typing import BinaryIO, Iterator, NamedTuple, Sequence
 
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.manifest import Manifest
-from entrypoints.data.source import DataFile, Entry, Source, with_suffix
+from entrypoints.data.source import LARGEST, DataFile, Entry, Source, with_suffix
 
 IMAGES = ("jpg", "jpeg", "png")
 LABEL = "cls"
 LONGEST_LABEL = 16  # bytes
 BUFFER = 1 << 18  # bytes read at once
+LONGEST_HEADER = 1 << 11  # bytes of a long name or of attributes, as which tarfile reads whatever a header says
 PLAIN = (tarfile.REGTYPE, tarfile.AREGTYPE)
 
 
 class DamagedShardError(Exception):
     """A shard cannot be read further; the text says from where."""
+
+
+class _Headers:
+    """A shard for tarfile, which reads only headers."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self.seek, self.tell = stream, stream.seek, stream.tell
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes. Raises ValueError for more than a header has."""
+        if not 0 <= size <= LONGEST_HEADER:
+            raise ValueError(f"a header of {size} bytes")
+        return self._stream.read(size)
 
 
 class ShardFile(NamedTuple):
@@ -77,7 +91,7 @@ class Shards(Source):
         try:
             with _opened(self.path, name) as stream:
                 for member in itertools.islice(members(stream, []), start, stop):
-                    image, label = _content(stream, member.image), as_label(_content(stream, member.label))
+                    image, label = _content(stream, member.image, LARGEST), _label(stream, member)
                     entry_name = f"{name}/{(member.label if label is None else member.image).name}"
                     yield Entry(entry_name, next(numbers), label, functools.partial(bytes, image))
         except DamagedShardError as error:
@@ -118,7 +132,7 @@ def count(file: Path, labels: set[int], lost: list[str]) -> int:
         with file.open("rb", buffering=BUFFER) as stream:
             for member in members(stream, damaged):
                 samples += 1
-                label = as_label(_content(stream, member.label))
+                label = _label(stream, member)
                 labels.update([] if label is None else [label])
     except DamagedShardError as error:
         lost.append(f"{file.name} ({error})")
@@ -167,7 +181,7 @@ def headers(stream: BinaryIO) -> Iterator[ShardFile]:
     stream.seek(0)
     reached, after = -1, 0
     try:
-        archive = tarfile.TarFile(fileobj=stream)
+        archive = tarfile.TarFile(fileobj=_Headers(stream))  # type: ignore[arg-type]
         for member in iter(archive.next, None) if archive.firstmember else ():  # type: ignore[attr-defined]
             if not reached < member.offset <= member.offset_data <= member.offset_data + member.size <= size:
                 break
@@ -203,6 +217,11 @@ def _opened(path: Path, name: str) -> BinaryIO:
     return (path / name if path.is_dir() else path).open("rb", buffering=BUFFER)
 
 
-def _content(stream: BinaryIO, header: ShardFile) -> bytes:
+def _label(stream: BinaryIO, sample: ShardSample) -> int | None:
+    return as_label(_content(stream, sample.label, LONGEST_LABEL))
+
+
+def _content(stream: BinaryIO, header: ShardFile, most: int) -> bytes:
+    """Return the bytes of a file in a shard, of one that has more than `most` as many; such an image is damaged."""
     stream.seek(header.offset)
-    return stream.read(header.size)
+    return stream.read(min(header.size, most))

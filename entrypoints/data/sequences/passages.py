@@ -19,6 +19,7 @@ from entrypoints.data.sequences.prepared import REMEDY, PreparedText, TokenFile
 from entrypoints.data.source import with_suffix
 
 MAGIC = b"SIFSQUAD"
+LONGEST_LINE = 1 << 24  # bytes: the passages of SQuAD have a few thousand
 
 
 class Question(NamedTuple):
@@ -54,13 +55,15 @@ def _questions(file: TokenFile) -> Iterator[Question]:
     try:
         with file.path.open("rb") as stream:
             stream.seek(file.end)
-            for line in stream:
+            while line := stream.readline(LONGEST_LINE):
                 passage = json.loads(line)
+                if not isinstance(passage["context"], str):
+                    raise ValueError("a context that is no text")
                 for answers in passage["answers"]:
                     if not answers:
                         raise ValueError("a question without answers")
                     yield Question(passage["context"], tuple(map(str, answers)))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise RunError("data_error", f"{file.path}: answers that cannot be read: {error!r:.200}; {REMEDY}") from None
 
 

@@ -6,7 +6,6 @@ Workers are threads, since Pillow and NumPy release the interpreter lock, and Te
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 import time
 from collections import deque
@@ -269,7 +268,7 @@ def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
     began = time.perf_counter()
     try:
         features = tf.train.Example.FromString(record.content).features.feature
-        image = decoding.decode(io.BytesIO(features["image/encoded"].bytes_list.value[0]))
+        image = decoding.decode(features["image/encoded"].bytes_list.value[0])
         label = features["image/class/label"].int64_list.value[0]
         random = np.random.default_rng([seed, *record.position])
         pixels = decoding.pixels(image, card.problem["input"], task, random)

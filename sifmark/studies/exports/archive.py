@@ -93,7 +93,7 @@ def _result_members(study: Study, folder: Path) -> Iterator[Member]:
         if is_name(name):
             yield Member(name, kind, path)
         else:
-            warn(f"left out of the archive, because of the characters in its name: {printable(str(path))}")
+            warn(f"left out of the archive, because of its name: {printable(str(path))}")
 
 
 def _kinds(study: Study, folder: Path) -> Iterator[tuple[Path, str]]:

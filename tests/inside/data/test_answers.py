@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from packed_text import passages, row, small
+from packed_text import header, passages, row, small
 
 np = pytest.importorskip("numpy")
 
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.data import formats  # noqa: E402
 from entrypoints.data.sequences import answers  # noqa: E402
+from entrypoints.data.sequences import passages as text_passages  # noqa: E402
 from entrypoints.data.sequences.answers import likeliest, normalised, overlap  # noqa: E402
 
 BERT = small("bert_base", 16)
@@ -101,10 +102,15 @@ def test_answers_that_are_not_there(tmp_path, answered, said):
     assert raised.value.state == "data_error"
 
 
-def test_answers_that_are_no_json(tmp_path):
+LINES = [b"\xff", b"[" * 100000, b"{}", b'{"context": 5, "answers": [["a"]]}', b"[1]"]
+
+
+@pytest.mark.parametrize("line", LINES, ids=range(5))
+def test_answers_that_cannot_be_read(tmp_path, line):
+    lines = line + b"\n"
+    begun = header(b"SIFSQUAD", len(ROWS), 50, 16, len(lines))
     folder = passages(tmp_path, ROWS, ANSWERED)
-    content = (folder / "data-0.passages").read_bytes()
-    (folder / "data-0.passages").write_bytes(content[:-3] + b"\xff\n\n")
+    (folder / "data-0.passages").write_bytes(begun + b"".join(ROWS) + lines)
     with pytest.raises(RunError, match="answers that cannot be read"):
         formats.grader(formats.open_for(BERT, folder, "inference", "pytorch")[1])
 
@@ -112,3 +118,9 @@ def test_answers_that_are_no_json(tmp_path):
 def test_other_data_are_graded_by_nobody(tmp_path):
     assert answers.SquadGrader is type(grader(tmp_path))
     assert formats.grader(formats.Source(tmp_path, 1, None)) is None
+
+
+def test_answers_in_a_line_longer_than_any(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_passages, "LONGEST_LINE", 20)
+    with pytest.raises(RunError, match="answers that cannot be read"):
+        formats.grader(formats.open_for(BERT, passages(tmp_path, ROWS, ANSWERED), "inference", "pytorch")[1])

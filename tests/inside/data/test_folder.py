@@ -8,6 +8,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.images import folder
 from entrypoints.data.images.folder import list_images
+from entrypoints.data.source import LARGEST
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 
@@ -111,3 +112,10 @@ def test_classes_to_evaluate_are_numbered_as_those_that_were_learnt(tmp_path):
     missing = parse([*words, "--warmup-steps", "1", "--evaluation-data", str(tmp_path / "none")])
     with pytest.raises(UsageError, match="^--evaluation-data .*none: no such file or folder"):
         resolve(missing, cards.load()["resnet50"], None)
+
+
+def test_an_image_larger_than_any_is_not_read(tmp_path):
+    put(tmp_path, "cat/a.jpg")
+    os.truncate(str(tmp_path / "cat" / "a.jpg"), LARGEST + 1)
+    with pytest.raises(ValueError, match="at most 67108864 are read"):
+        next(folder.Folder(tmp_path).entries([0], 0)).read()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import packed
@@ -10,6 +11,7 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.statuses import UsageError
+from entrypoints.data import manifest
 from entrypoints.data.formats import open_source
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
@@ -17,10 +19,10 @@ from entrypoints.planning.resolve import resolve
 IMAGES, LABELS = [[[0, 1], [2, 3]]] * 3, [0, 1, 1]
 
 
-def described(folder, **changes):
+def described(folder, samples=3, **changes):
     """The folder's shards with a manifest of them."""
     files = [
-        {"name": file.name, "samples": 3, "bytes": file.stat().st_size, "sha256": "sha256:" + "0" * 64}
+        {"name": file.name, "samples": samples, "bytes": file.stat().st_size, "sha256": "sha256:" + "0" * 64}
         for file in sorted(folder.glob("*.tar"))
     ]
     document = {
@@ -29,7 +31,7 @@ def described(folder, **changes):
         "format": "shards",
         "seed": 0,
         "samples_per_file": 3,
-        "samples": 3 * len(files),
+        "samples": 6,
         "bytes": sum(file["bytes"] for file in files),
         "classes": ["a", "b", "c"],
         "files": files,
@@ -73,6 +75,9 @@ def test_a_worker_reads_a_manifest_that_was_checked_without_jsonschema(tmp_path,
         (lambda folder: (folder / "manifest.json").write_text("{"), "it is no JSON"),
         (lambda folder: (folder / "manifest.json").write_bytes(b"\xff"), "it is no JSON"),
         (lambda folder: (folder / "manifest.json").write_text("[" * 100000), "it is no JSON"),
+        (lambda folder: os.truncate(str(folder / "manifest.json"), 1 << 36), "it is no JSON: it has 68719476736 bytes"),
+        (lambda folder: described(folder, samples=11), "says 11 samples in 10240 bytes"),
+        (lambda folder: described(folder, samples=10**30), "samples in 10240 bytes"),
     ],
 )
 def test_a_manifest_that_cannot_be_kept_to(tmp_path, change, said):
@@ -149,3 +154,27 @@ def test_more_classes_than_the_workload_has(tmp_path):
     few = card._replace(problem={**card.problem, "model": {"classes": 2}})
     with pytest.raises(UsageError, match="3 classes, resnet50 knows 2"):
         resolve(parse(["--data", str(tmp_path), "--batch-size", "2"]), few, None)
+
+
+def test_a_whole_number_may_be_written_with_a_point(tmp_path):
+    packed.shards(tmp_path, [3, 3])
+    source = opened(described(tmp_path, samples=3.0))[1]
+    assert [entry.number for entry in source.entries([0, 1], 0)] == list(range(6))
+
+
+def test_of_a_manifest_with_a_million_errors_one_is_told_after_a_few(tmp_path, monkeypatch):
+    packed.shards(tmp_path, [3, 3])
+    described(tmp_path, skipped=[1] * 1000)
+    monkeypatch.setattr(manifest, "MOST_ERRORS", 5)
+    with pytest.raises(UsageError, match=r"skipped\[4\]"):  # the last of those that are looked at
+        opened(tmp_path)
+
+
+def test_what_is_no_ordinary_file_is_not_read(tmp_path):
+    (tmp_path / "train.tar").symlink_to("/dev/null")
+    with pytest.raises(UsageError, match="no such file or folder"):
+        opened(tmp_path / "train.tar")
+    packed.shards(tmp_path, [3])
+    file = {"name": "train.tar", "samples": 1, "bytes": 1, "sha256": "sha256:" + "0" * 64}
+    with pytest.raises(UsageError, match="train.tar: 0 bytes, and manifest.json says 1"):
+        opened(described(tmp_path, files=[file]))

@@ -19,6 +19,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.group import ALONE
 from entrypoints.contract.statuses import UsageError
 from entrypoints.data.formats import open_source
+from entrypoints.data.images import idx
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 from entrypoints.worker import child
@@ -138,3 +139,22 @@ def test_what_was_trained_on_is_evaluated_where_nothing_else_is_named(tmp_path):
         send: Any = print
         judging = child.open_evaluation(loader, card, configuration, ALONE, send)
         assert judging and judging.batches() == [part]
+
+
+def test_no_more_is_unpacked_than_the_header_says(tmp_path):
+    """A few kilobytes would become gigabytes."""
+    packed.idx(tmp_path, IMAGES, LABELS, packed=True)
+    for file in tmp_path.iterdir():
+        with gzip.open(str(file), "ab") as stream:
+            for _ in range(100):
+                stream.write(bytes(1 << 20))
+    source = opened(tmp_path)
+    source.share()
+    assert (source.samples, len(source.content), len(source.labels)) == (len(IMAGES), source.end, len(IMAGES))
+
+
+def test_images_larger_than_memory_has_to_be(tmp_path, monkeypatch):
+    packed.idx(tmp_path, IMAGES, LABELS)
+    monkeypatch.setattr(idx, "LARGEST", 1)
+    with pytest.raises(UsageError, match="at most 1 are read. Give the images as files"):
+        opened(tmp_path)

@@ -18,7 +18,7 @@ RULE = cards.load()["resnet50"].problem["input"]
 
 def saved(tmp_path, image, name="image.png", **options):
     image.save(str(tmp_path / name), **options)
-    return tmp_path / name
+    return (tmp_path / name).read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,9 @@ def test_an_image_lies_as_its_orientation_tag_says(tmp_path):
 @pytest.mark.parametrize("kept", [0, 100, 2000])
 def test_a_damaged_file_raises(tmp_path, kept):
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    path = saved(tmp_path, Image.fromarray(noise), "image.jpg")
-    path.write_bytes(path.read_bytes()[:kept])
+    content = saved(tmp_path, Image.fromarray(noise), "image.jpg")
     with pytest.raises(OSError):
-        decoding.decode(path)
+        decoding.decode(content[:kept])
 
 
 def test_pixels_are_bytes_that_are_normalised_by_channel():
@@ -115,3 +114,32 @@ def test_the_same_seed_cuts_the_same_and_another_does_not():
 def test_an_image_that_no_crop_can_be_made_of_is_refused():
     with pytest.raises(ValueError, match="60000 x 1 pixels would be resized to"):
         decoding.centre_crop(Image.new("RGB", (60000, 1)), 256, 224, 224)
+
+
+def damaged(content):
+    with pytest.raises(ValueError, match="pixels in a file of"):
+        decoding.decode(content)
+    return True
+
+
+def test_an_image_of_more_pixels_than_are_decoded(tmp_path, monkeypatch):
+    content = saved(tmp_path, Image.new("L", (20, 5)))
+    monkeypatch.setattr(decoding, "MOST_PIXELS", 100)
+    assert decoding.decode(content).size == (20, 5)
+    monkeypatch.setattr(decoding, "MOST_PIXELS", 99)
+    assert damaged(content)
+
+
+def test_a_jpeg_whose_scans_take_longer_than_its_pixels(tmp_path, monkeypatch):
+    """Each of them is a few bytes, and takes as long as an image without any compression."""
+    content = saved(tmp_path, Image.new("L", (400, 400)), "image.jpg", progressive=True)
+    last = content[content.rindex(decoding.SCAN) : -2]
+    monkeypatch.setattr(decoding, "MOST_SCANNED", 10 * 400 * 400)
+    assert decoding.decode(content).size == (400, 400)
+    assert damaged(content[:-2] + last * 10 + content[-2:])
+
+
+@pytest.mark.parametrize("kind", ["EPS", "GIF", "TIFF", "BMP", "PDF"])
+def test_other_formats_are_not_decoded_whatever_their_names(tmp_path, kind):
+    with pytest.raises(OSError, match="cannot identify"):
+        decoding.decode(saved(tmp_path, Image.new("RGB", (4, 4)), "image.png", format=kind))

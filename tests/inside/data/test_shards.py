@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tarfile
 import tempfile
 from pathlib import Path
 
@@ -145,3 +146,46 @@ def test_long_and_foreign_names(tmp_path, name):
 def test_labels_are_digits_alone(content):
     label = shards.as_label(content)
     assert label is None or str(label) == content.strip().decode().lstrip("0") or label == 0
+
+
+# Headers that ask for more than a shard can have
+
+
+def sparse(path, *members):
+    """A tar of members (type, name, size, beginning), whose rest is a hole."""
+    with path.open("wb") as stream:
+        for kind, name, size, content in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.size = kind, size
+            stream.write(member.tobuf(tarfile.GNU_FORMAT))
+            end = stream.tell() + -(-size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+            stream.write(content)
+            stream.seek(end)
+        stream.truncate(stream.tell() + 2 * tarfile.BLOCKSIZE)
+    return path
+
+
+HUGE = 1 << 40
+FILE = tarfile.REGTYPE
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_header_larger_than_any_ends_a_shard(tmp_path, kind):
+    whole = [(FILE, "a.jpg", 1, b"x"), (FILE, "a.cls", 1, b"1")]
+    source = opened(sparse(tmp_path / "s.tar", *whole, (kind, "header", HUGE, b""), (FILE, "b.jpg", 1, b"x")))
+    assert source.samples == 1 and "the rest is lost" in source.lost[0]
+
+
+def test_a_number_without_end_in_a_header_ends_a_shard(tmp_path):
+    """Some versions of Python search it for all parts of it."""
+    number = b"1" * (1 << 20)
+    whole = [(FILE, "a.jpg", 1, b"x"), (FILE, "a.cls", 1, b"1")]
+    source = opened(sparse(tmp_path / "s.tar", *whole, (tarfile.XHDTYPE, "header", len(number), number)))
+    assert source.samples == 1
+
+
+def test_of_an_image_and_a_label_no_more_is_read_than_any_has(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "LARGEST", 3)
+    members = [(FILE, "a.jpg", HUGE, b"abcdef"), (FILE, "a.cls", HUGE, b"1" * 20)]
+    (entry,) = opened(sparse(tmp_path / "s.tar", *members)).entries([0], 0)
+    assert entry.read() == b"abc" and entry.label is None

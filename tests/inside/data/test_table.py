@@ -75,6 +75,12 @@ def test_what_is_no_table_is_told_with_its_place_and_the_remedy(tmp_path, text, 
     assert caught.value.state == "data_error" and str(path) in caught.value.message
 
 
+def test_a_row_without_end_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "LONGEST_LINE", 20)
+    with pytest.raises(RunError, match="cannot be read as a table: a line of more than 20 characters"):
+        table.read(written(tmp_path, "a,b,y\n" + "1," * 20), RULE)
+
+
 def configured(*argv):
     return resolve(parse(list(map(str, argv))), CARD, None)
 

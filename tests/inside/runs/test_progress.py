@@ -15,6 +15,7 @@ from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 from entrypoints.runs import progress
 from entrypoints.runs.pace import Pace
+from entrypoints.system import console
 
 SCHEMA = json.loads((ROOT / "schemas" / "progress-1.0.json").read_text("utf-8"))
 
@@ -85,6 +86,18 @@ def test_the_first_skipped_file_is_named_once():
     for name in ("cat/a.jpg", "cat/b.jpg"):
         shown.follow(Skipped(name))
     assert stream.getvalue().count("skipping") == 1
+
+
+def test_a_name_does_nothing_to_a_terminal(capsys):
+    """A file of a data set may be called anything."""
+    name, shown = "a\x1b]0;title\x07\r\n\u202eb.jpg", r"a\x1b]0;title\x07\r\n\u202eb.jpg"
+    stream = io.StringIO()
+    follow(stream, "--steps", "10").follow(Skipped(name))
+    console.status(name)
+    console.fail(f"--data {name}", name, "data-missing")
+    written = capsys.readouterr().err
+    assert shown in stream.getvalue() and shown in written
+    assert all(letter.isprintable() or letter == "\n" for letter in stream.getvalue() + written)
 
 
 def test_what_lies_at_a_path_is_told_and_that_one_class_means_nothing(tmp_path):

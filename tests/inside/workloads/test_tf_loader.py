@@ -73,9 +73,7 @@ def source_of(files):
 
 def cut(content, card=CARD):
     """What inference is given of an image, (height, width, channels)."""
-    pixels = decoding.pixels(
-        decoding.decode(io.BytesIO(content)), card.problem["input"], "inference", np.random.default_rng()
-    )
+    pixels = decoding.pixels(decoding.decode(content), card.problem["input"], "inference", np.random.default_rng())
     return decoding.normalised(pixels, Normalisation.of(card.problem["input"]))
 
 

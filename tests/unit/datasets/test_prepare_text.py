@@ -77,7 +77,7 @@ def test_other_text_by_the_same_characters(tmp_path: Path) -> None:
 @settings(max_examples=50)
 def test_stretches_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, text: str, most: int) -> None:
     folder = tmp_path_factory.mktemp("s")
-    files = [text_file(folder, text, name) for name in ("a", "b")]
+    files = [text_file(folder, text, name) for name in ("a.txt", "b.txt")]
     chunks = list(line_ranges(files, most))
     content = {file: file.read_bytes() for file in files}
     held = [(count, b"".join(content[s.file][s.begin : s.end] for s in stretches)) for count, stretches in chunks]

@@ -65,7 +65,7 @@ def test_a_loss_may_be_a_word(pipe: ProgressPipe, word: str) -> None:
     [
         b"\n", b"{}\n", b"[" * 3000 + b"\n", b"\xff\xfe\n", b'"text"\n', encoded(schema_version="2.0"),
         encoded(more=1), encoded(share=2), encoded(unit="x" * 201), encoded(loss="a lot"), encoded(steps=-1),
-        encoded(throughput=-1), encoded(started="now\n"),
+        encoded(throughput=-1), encoded(started="now\n"), encoded(started="\ud800"),
     ],
 )  # fmt: skip
 def test_lines_of_another_form_are_left_out(pipe: ProgressPipe, line: bytes) -> None:

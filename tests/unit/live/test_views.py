@@ -11,6 +11,7 @@ from unit.engines.test_progress_pipe import LINE, encoded, send
 from unit.fake_studies import plan_of, run_of
 
 from sifmark.engines.progress import PROGRESS_VARIABLE, ProgressPipe, progress_folder
+from sifmark.live import drawing
 from sifmark.live.history import ProgressHistory
 from sifmark.live.run import LineWriter, RunView
 from sifmark.live.study import StudyView
@@ -149,6 +150,20 @@ def test_lines_are_written_whole_and_one_without_end_in_pieces() -> None:
     writer.end()
     writer.end()
     assert lines == ["one", "two", "\N{REPLACEMENT CHARACTER}", "y" * 70_000, "rest"]
+
+
+COLOURS = ["\x1b[" + "9" * 5000 + "mred", "\x1b[38;5mred", "\x1b[38;2;1mred", "\x1b]8;;" + "x" * 9999]
+
+
+@pytest.mark.parametrize("line", COLOURS, ids=range(4))
+def test_a_line_of_another_program_ends_no_run(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, width=40)
+    monkeypatch.setattr(drawing, "terminal", lambda: console)
+    written = drawing.Drawing("the view")
+    written.write_line(line)
+    written.write_line("after it")
+    assert "after it" in shown.getvalue()
 
 
 def test_the_line_of_these_tests_is_one_of_an_image(tmp_path: Path) -> None:

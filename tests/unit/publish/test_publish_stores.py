@@ -24,6 +24,9 @@ def test_which_store_is_meant(site: Settings, tmp_path, monkeypatch: pytest.Monk
             open_store(bad, "1", site)
     with refused(UsageError, "invalid-option"):
         open_store("", "", site)
+    for bad in ("../../../elsewhere", "a?b", "a#b", "a\r\nX: y", "%2e", "-a", "é", "a" * 129):
+        with refused(UsageError, "invalid-option", repr(bad)):
+            open_store("registry.example/x", bad, site)
 
 
 @pytest.mark.parametrize("digest", ["sha256:../../etc/passwd", "sha256:0", ""])

@@ -154,17 +154,39 @@ def test_what_is_too_large_or_changes_is_not_packed(tmp_path: Path, monkeypatch:
         write()
 
 
-@pytest.mark.parametrize("name", ["a" * 101, "ä.json", "/a", "a//b", "../a", "a/..", ".", "a/./b", "a b", "a\nb", ""])
+NOT_ON_WINDOWS = ["CON", "con.txt", "a/Nul", "com1.log", "lpt9/a", "a.", "a./b", "a/...", "a:b", "a\\b"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a" * 101, "ä.json", "/a", "a//b", "../a", "a/..", ".", "a/./b", "a b", "a\nb", "", *NOT_ON_WINDOWS],
+)
 def test_names_that_no_archive_has_are_not_written(tmp_path: Path, name: str) -> None:
     with refused(SifmarkError, "archive-invalid"):
         write_archive(tmp_path / "x.tar.gz", FIELDS, [Member(name, "log", b"")])
     assert not (tmp_path / "x.tar.gz").exists()
 
 
-@pytest.mark.parametrize("names", [("a", "a"), ("a", "a/b"), ("manifest.json",), ("manifest.json/a",)], ids=str)
+NAMES = [
+    ("a", "a"),
+    ("a", "a/b"),
+    ("manifest.json",),
+    ("manifest.json/a",),
+    ("a", "A"),
+    ("A", "a/b"),
+    ("Manifest.json",),
+]
+
+
+@pytest.mark.parametrize("names", NAMES, ids=str)
 def test_names_that_exclude_each_other_are_not_written(tmp_path: Path, names: tuple[str, ...]) -> None:
     with refused(SifmarkError, "archive-invalid"):
         write_archive(tmp_path / "x.tar.gz", FIELDS, [Member(name, "log", b"") for name in names])
+
+
+def test_names_that_begin_like_those_of_devices_are_written(tmp_path: Path) -> None:
+    names = ("console", "a/nul1", "a/COMPARE.json", ".hidden", "lpt10", "a/b", "A-b")
+    write_archive(tmp_path / "x.tar.gz", FIELDS, [Member(name, "log", b"") for name in names])
 
 
 # Forged archives
