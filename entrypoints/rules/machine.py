@@ -27,7 +27,6 @@ MOST_PROCESSORS = 8192  # of a Linux kernel: the most that can count a second at
 CPU_VENDORS = {"AMD ": "AuthenticAMD", "Intel(R) ": "GenuineIntel"}  # as CPUID has them, by how names begin
 PLUGGED = 2  # memory may be plugged into a virtual machine, or out of it, between two readings
 RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
-AMOUNT = re.compile(r"-?\d{1,20}(\.\d{1,20})? ?[A-Za-z°%/]{0,5}")  # some vendors write the unit too
 NO_WINDOW = "the timed window did not end"
 LONGEST = 1000  # characters of a variable in a result
 
@@ -223,26 +222,18 @@ def facts_are_possible(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "no number of host and conditions is negative but a temperature, and none with a unit is a word; "
-    "`configuration.threads` <= 8192",
-    "What is counted is a number.",
+    "no number of host and conditions is negative but a temperature; `configuration.threads` <= 8192",
+    "Nothing is less than nothing.",
 )
 def facts_are_amounts(facts: Facts) -> Iterator[str]:
-    """Look at every number; several devices have theirs in one text, with commas."""
+    """Look at every number."""
     if (facts.configuration["threads"] or 0) > MOST_PROCESSORS:
         yield differ("configuration.threads", facts.configuration["threads"], MOST_PROCESSORS, "at most a Linux kernel")
     for field in ("host", "conditions", "conditions_after", "device_conditions", "device_conditions_after"):
-        for name, fact in facts.document.get(field, {}).items():
-            if isinstance(fact, dict) and not _is_amount(fact, negative=name == "temperature"):
-                yield f"{field}.{name}: {fact['value']!r} is no amount"
-
-
-def _is_amount(fact: Document, negative: bool) -> bool:
-    """Return whether a fact can be what was counted, if it is a number or has a unit."""
-    value = fact["value"]
-    if isinstance(value, str):
-        return "unit" not in fact or all(AMOUNT.fullmatch(part.strip()) for part in value.split(","))
-    return value is None or negative or value >= 0
+        for name in facts.document.get(field, {}):
+            value = _value(facts.document[field], name) if name not in ("reason", "temperature") else None
+            if is_number(value) and value < 0:
+                yield f"{field}.{name}: {value!r} is negative"
 
 
 def _counted(facts: Facts, after: Document) -> Iterator[str]:

@@ -16,24 +16,33 @@ COUNTS = (
     *("batch_size", "micro_batch_size", "gradient_accumulation", "device_iterations", "steps", "warmup_steps"),
     *("concurrency", "samples_per_epoch", "steps_per_epoch", "data_workers", "threads"),
 )
-MOST_ENTRIES = MOST_STEPS  # of a list
-LONGER = {"ranks": 2**16, "epochs": 2**16, "power.devices": 2**16}  # lists of what a run may have more of
+MOST_ENTRIES = MOST_STEPS  # of a list or an object
+MOST_VALUES = 2**20  # of a document
+LONGER = {"epochs": 2**16, "ranks": 2**14, "power.devices": 2**14}  # lists of what a run may have more of
 _LARGE = b"0" * 39  # how JSON writes a large number if not with an exponent, with zeros for its digits
 _SMALL = (b"0e-000", b"." + b"0" * 99)
 _AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 
 
 @rule(
-    "texts have at most 8192 characters, lists 1000 entries (ranks, epochs and metered devices 65536); numbers are 0, "
-    "or 1e-99 to 1e39 and their negatives; a run has at most 1e6 devices, ranks, replicas, stages and instances, and "
-    "no other count of its configuration is over 1e12. All other rules judge only what keeps this one",
+    "texts have at most 8192 characters, lists and objects 1000 entries (epochs 65536, ranks and metered devices "
+    "16384), and a document 1048576 values; numbers are 0, or 1e-99 to 1e39 and their negatives; a run has at most 1e6 "
+    "devices, ranks, replicas, stages and instances, and no other count of its configuration is over 1e12. All other "
+    "rules judge only what keeps this one",
     "No machine is larger, and what follows from such numbers is not computed.",
 )
 def sizes_are_possible(facts: Facts) -> Iterator[str]:
     """Check the size of everything."""
     yield from _counts(facts)
-    if not _is_small(facts.text):
-        yield from _sizes(facts.document, ())
+    yield from oversized(facts.document, facts.text)
+
+
+def oversized(value: Any, text: str | None) -> Iterator[str]:
+    """Yield what is too large or too small in a JSON value, of a result or not. Its text, if given, saves time."""
+    if text is not None and text.count(",") > MOST_VALUES:
+        yield f"the document: more than {MOST_VALUES} values"
+    elif text is None or not _is_small(text):
+        yield from _sizes(value, ())
 
 
 def _counts(facts: Facts) -> Iterator[str]:
@@ -61,22 +70,20 @@ def _is_small(text: str) -> bool:
 
 
 def _sizes(value: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Yield what is too large or too small in a JSON value."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if len(key) > LONGEST:
-                yield f"{'.'.join(path)}: a key of {len(key)} characters"
-            else:
-                yield from _sizes(item, (*path, key))
-    elif isinstance(value, list):
-        name = ".".join(path)
-        if len(value) > LONGER.get(name, MOST_ENTRIES):
-            yield f"{name}: a list of {len(value)} entries"
+    if isinstance(value, (Mapping, list)):
+        if len(value) > MOST_ENTRIES and len(value) > LONGER.get(".".join(path), 0):
+            yield f"{_named(path)}: {len(value)} entries"
             return
-        for number, item in enumerate(value):
-            yield from _sizes(item, (*path, str(number)))
-    elif isinstance(value, str):
-        if len(value) > LONGEST:
-            yield f"{'.'.join(path)}: a text of {len(value)} characters"
-    elif is_number(value) and value and not SMALLEST <= abs(value) <= LARGEST:
-        yield f"{'.'.join(path)}: {value!r} is beyond any measurement"
+        for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            if isinstance(key, str) and len(key) > LONGEST:
+                yield f"{_named(path)}: a key of {len(key)} characters"
+            elif not is_number(item):
+                yield from _sizes(item, (*path, str(key)))
+            elif item and not SMALLEST <= abs(item) <= LARGEST:
+                yield f"{_named((*path, str(key)))}: {item!r} is beyond any measurement"
+    elif isinstance(value, str) and len(value) > LONGEST:
+        yield f"{_named(path)}: a text of {len(value)} characters"
+
+
+def _named(path: tuple[str, ...]) -> str:
+    return ".".join(path) or "the document"

@@ -211,6 +211,45 @@ def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: 
     assert verdicts(tmp_path)["b.json"] is True
 
 
+# By path what is put there, and what is said of it.
+LARGE: dict[str, tuple[tuple[str, ...], Any, str]] = {
+    "steps": (("steps", "seconds"), [0.5] * 10**5, "steps.seconds: 100000 entries"),
+    "ranks": (("ranks",), [{}] * 2**15, "ranks: 32768 entries"),
+    "variables": (
+        ("environment", "variables"),
+        dict.fromkeys(map(str, range(2000)), ""),
+        "environment.variables: 2000 ",
+    ),
+    "key": (("environment", "variables"), {"x" * 10**5: ""}, "environment.variables: a key of 100000 characters"),
+    "text": (("id",), "x" * 10**5, "id: a text of 100000 characters"),
+    "number": (("started",), 1e300, "started: 1e+300 is beyond any measurement"),
+    "values": (("status",), [[0] * 1000] * 1100, "the document: more than 1048576 values"),
+    "broken": (("ranks",), [{}] * 2**14, "is not as result-1.2 says, and too large to say where"),
+    "quoted": (
+        ("status", "message"),
+        ["user:secret@host"] * 1000,
+        "status.message: what is there, of 20024 characters, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_is_larger_than_any_result_is_told_before_anything_looks_into_it(name: str) -> None:
+    """A program that describes each error of such a document, or looks for logins in each text, takes minutes."""
+    path, value, text = LARGE[name]
+    document = documents.valid()
+    documents.put(document, path, value)
+    _, problems = load.load_text(json.dumps(document).encode())
+    assert len(problems) == 1 and problems[0].startswith(text) and "secret" not in problems[0], problems
+
+
+def test_numbers_of_any_length_are_read(tmp_path: Path) -> None:
+    """Python reads no more than 4300 digits, and reads them slowly."""
+    for digits in (b"1" + b"0" * 5000, b"-" + b"9" * 10**6, b"1." + b"3" * 10**5, b"0." + b"0" * 10**5 + b"1"):
+        _, problems = load.load_text(WHOLE.replace(b'"schema_version"', b'"x": ' + digits + b', "schema_version"', 1))
+        assert len(problems) == 1
+
+
 def test_nothing_in_a_folder_keeps_the_others_from_being_read(tmp_path: Path) -> None:
     write(tmp_path, "good.json", WHOLE)
     write(tmp_path, "empty.jsonl", b"")
