@@ -399,10 +399,8 @@ def _published(name: str) -> str:
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--fields", type=int, metavar="N", help="changes of each field, and N of two fields of a result"
-    )
-    pairs = parser.parse_args().fields
+    parser.add_argument("--fields", type=int, metavar="N", help="changes of one field of each result, and of two")
+    fields = parser.parse_args().fields
     results = list(genuine())
     invalid = [file for file, document in results if document_problems(document)]
     output(f"{len(results)} genuine results, {len(invalid)} refused{_listed(invalid)}")

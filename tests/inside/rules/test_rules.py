@@ -575,6 +575,10 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "provenance.software.framework", "pytorch", "device-is-that-asked-for"),
     ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "peaks-are-those-of-the-table"),
     ("training", "conditions_after.run_delay", {"value": 101.0, "unit": "%"}, "facts-are-possible"),
+    ("training", "conditions.swap_used", {"value": -1.0, "unit": "MiB"}, "facts-are-amounts"),
+    ("training", "device_conditions_after.memory_used", {"value": -5.0, "unit": "MiB"}, "facts-are-amounts"),
+    ("training", "configuration.threads", 10**9, "facts-are-amounts"),
+    ("many", "metrics.training_time.value", 1e9, "times-follow-from-phases-and-steps"),
     ("training", "host.threads_usable", {"value": 10**6, "unit": "threads"}, "facts-are-possible"),
     ("training", "site", "a\x1b[2Kb", "texts-show-what-they-are"),
     ("training", "status.message", " ", "texts-show-what-they-are"),
@@ -789,6 +793,7 @@ ON_AN_H200 = [
     ("memory_copy", "points.measured", scaled_points(1.3), "points-are-possible"),
     ("matmul_bf16", "points.measured", scaled_points(6.5), "points-are-possible"),
     ("host_device", "points.measured", scaled_points(22), "points-are-possible"),
+    ("memory_copy", "points.measured.0.seconds.max", 1e6, "rates-follow-from-seconds"),
     # Power below idle, and four times the rated one.
     ("resnet50_bf16", "metrics.power_mean.value", 50.0, "power-is-possible"),
     ("resnet50_bf16", "power.devices.0.power_mean.value", 2800.0, "power-is-possible"),
