@@ -231,7 +231,7 @@ def facts_are_amounts(facts: Facts) -> Iterator[str]:
         yield differ("configuration.threads", facts.configuration["threads"], MOST_PROCESSORS, "at most a Linux kernel")
     for field in ("host", "conditions", "conditions_after", "device_conditions", "device_conditions_after"):
         for name in facts.document.get(field, {}):
-            value = _value(facts.document[field], name) if name not in ("reason", "temperature") else None
+            value: Any = _value(facts.document[field], name) if name not in ("reason", "temperature") else None
             if is_number(value) and value < 0:
                 yield f"{field}.{name}: {value!r} is negative"
 
