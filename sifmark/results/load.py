@@ -217,12 +217,12 @@ def document_problems(document: dict[str, Any], text: str | None = None) -> list
         return ["is not a sifmark result: it has no schema_version"]
     if version not in _versions():
         return [_unknown_version(version)]
-    # Before the schema: what describes its errors reads all of a document, and slowly.
-    if oversized := list(islice(oversized_of()(document, text), MOST_PROBLEMS)):
-        return oversized
     schema = f"{_SCHEMA}-{version}"
-    if text is not None and text.count(",") > MOST_DESCRIBED and not fast_validator(schema).is_valid(document):
-        return [f"is not as {schema} says, and too large to say where"]
+    if text is not None and text.count(",") > MOST_DESCRIBED:  # what describes errors reads all of it, and slowly
+        if oversized := list(islice(oversized_of()(document, text), MOST_PROBLEMS)):
+            return oversized
+        if not fast_validator(schema).is_valid(document):
+            return [f"is not as {schema} says, and too large to say where"]
     errors = list(islice(errors_of(schema, document), MOST_PROBLEMS))
     if errors:
         return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]

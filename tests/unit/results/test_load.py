@@ -222,8 +222,8 @@ LARGE: dict[str, tuple[tuple[str, ...], Any, str]] = {
         "environment.variables: 2000 ",
     ),
     "key": (("environment", "variables"), {"x" * 10**5: ""}, "environment.variables: a key of 100000 characters"),
-    "text": (("id",), "x" * 10**5, "id: a text of 100000 characters"),
-    "number": (("started",), 1e300, "started: 1e+300 is beyond any measurement"),
+    "text": (("id",), "x" * 10**5, "id: what is there, of 100"),
+    "number": (("steps", "units"), 10**400, "is not JSON"),
     "values": (("status",), [[0] * 1000] * 1100, "the document: more than 1048576 values"),
     "broken": (("ranks",), [{}] * 2**14, "is not as result-1.2 says, and too large to say where"),
     "quoted": (
