@@ -52,8 +52,9 @@ INSIDE = (
         side="/rules",
     ),
     _fault(
-        *("rules work as long as a number says", "ranks_are_all_there", "enumerate(ranks)"),
-        *("zip(list(range(int(expected))), ranks)", "py38", "tests/inside/rules/test_rules.py", "-k", "how_much_work"),
+        *("rules work as long as a number says", "ranks_are_all_there", "facts.ranks if facts.ranks > 1 else 0"),
+        *("len(list(range(facts.ranks))) if facts.ranks > 1 else 0", "py38"),
+        *("tests/inside/rules/test_rules.py", "-k", "how_much_work"),
         side="/rules",
     ),
     _fault(
