@@ -2,19 +2,28 @@
 
 Each genuine result of the repository is changed in each way that applies to it. Where a change has consequences that a
 forger would not forget (energy follows from power, rates from times), these are changed as well.
+
+With --fields N also N fields of each result, and N pairs, are set to values that nobody expects there; with 0 all
+fields, each alone.
 """
 
+import argparse
 import copy
 import json
 import math
+import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from sifmark.core import paths
 from sifmark.core.terminal import output
-from sifmark.results.load import document_problems, load_file
+from sifmark.results.load import document_problems, load_file, load_text
 
 Document = dict[str, Any]
 Change = Callable[[Document], bool]  # of a copy; whether it applies
@@ -208,6 +217,136 @@ FORGERIES: dict[str, list[Change]] = {
 }
 
 
+Place = tuple[str | int, ...]
+Edit = tuple[Place, Any]  # a field, and what is put there
+DELETED, ADDED = "(deleted)", "(a key more)"
+VALUES: tuple[Any, ...] = (
+    *(DELETED, ADDED, None, True, False, 0, -1, 0.5, 1e18, 1e308, -1e308, 5e-324, 10**9, 10**18),
+    *("", "1", "NaN", "x" * 10_000, [], [0], [[]] * 2000, {}, {"a": 1}),
+)
+# What a result states of itself, and what of it follows from nothing else in it: see docs/security.md.
+CLAIMS = (
+    *("metrics.*.value", "status.state", "status.exit_code", "steps.count", "steps.un*", "steps.updates"),
+    *("steps.quantiles.*", "epochs.*.seconds", "epochs.*.units", "points.measured.*_per_second"),
+    *("requests.count", "requests.quantiles.*", "requests.latencies*", "requests.parts.*"),
+    *("workload.identity", "workload.name", "workload.unit", "workload.task", "accelerator.kind", "accelerator.count"),
+    *("accelerator.peak.value", "power.devices.*.value"),
+    *(
+        f"configuration.{name}"
+        for name in ("precision", "batch_size", "replicas", "stages", "strategy", "steps", "data")
+    ),
+)
+NOT_PROVED = (
+    *("metrics.peak_*_memory*", "metrics.host_device_traffic.*", "metrics.effective_*", "metrics.r_hat.*"),
+    *("metrics.time_to_first_token*", "metrics.time_between_tokens*", "metrics.padding_fraction.*"),
+    *("power.devices.*.load.*",),
+)
+REFUSED, HARMLESS, WRONG, CRASHED, HUNG = "refused", "harmless", "wrongly accepted", "crashed", "hung"
+LONGEST = 30  # s of a document, after which it counts as hung
+
+
+def places(value: Any, within: Place = ()) -> Iterator[Place]:
+    """Yield where the values in a document are, its parts included; of a list those of the first, middle and last."""
+    if within:
+        yield within
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from places(item, (*within, key))
+    elif isinstance(value, list):
+        for number in sorted({0, len(value) // 2, len(value) - 1}) if value else ():
+            yield from places(value[number], (*within, number))
+
+
+def edited(document: Document, *edits: Edit) -> Document:
+    """Return a document with other values at some places; those that an edit took away are left alone."""
+    whole: Document = orjson.loads(orjson.dumps(document))
+    for (*parents, last), value in edits:
+        part: Any = whole
+        try:
+            for key in parents:
+                part = part[key]
+            if value == DELETED:
+                del part[last]
+            elif value != ADDED:
+                part[last] = value
+            elif isinstance(part[last], dict):
+                part[last]["another"] = 1
+        except (LookupError, TypeError):
+            continue
+    return whole
+
+
+def value_at(document: Document, place: Place) -> Any:
+    """Return the value at a place; None if it is gone."""
+    part: Any = document
+    for key in place:
+        try:
+            part = part[key]
+        except (LookupError, TypeError):
+            return None
+    return part
+
+
+def verdict(document: Document, genuine: Document, *edits: Edit) -> str:
+    """Return what becomes of a changed result: one of the five words above, with the exception if there is one."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError
+
+    former = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(LONGEST)
+    try:
+        _, problems = load_text(orjson.dumps(document))
+    except TimeoutError:
+        return HUNG
+    except Exception as error:
+        return f"{CRASHED}: {type(error).__name__}: {error}"
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, former)
+    if problems:
+        return REFUSED
+    wrong = (place for place, _ in edits if _is_claim(place, value_at(genuine, place), value_at(document, place)))
+    return next((f"{WRONG}: {'.'.join(map(str, place))}" for place in wrong), HARMLESS)
+
+
+def _is_claim(place: Place, former: Any, value: Any) -> bool:
+    """Return whether a change is one of a claim of the result that something else in it proves."""
+    name = ".".join(map(str, place))
+    if value is None or not any(fnmatchcase(name, each) for each in CLAIMS):
+        return False
+    numbers = all(isinstance(each, int | float) for each in (former, value))
+    same = math.isclose(former, value, rel_tol=1e-9, abs_tol=1e-12) if numbers else former == value
+    return not same and not any(fnmatchcase(name, each) for each in NOT_PROVED)
+
+
+def single_edits(document: Document) -> Iterator[Edit]:
+    """Yield every change of one field."""
+    for place in places(document):
+        former = value_at(document, place)
+        number = isinstance(former, int | float) and not isinstance(former, bool)
+        for value in (*VALUES, *((2 * former, -former, former / 2) if number else ())):
+            if value is not former and (type(value), value) != (type(former), former):
+                yield place, value
+
+
+def verdicts_on_fields(count: int) -> dict[str, Counter[str]]:
+    """Return how often each verdict was given, on so many changes of one field of each result, and as many of two.
+
+    They are drawn at random. None are all changes of one field, and no other.
+    """
+    draw = random.Random(57)  # noqa: S311 - not for secrets
+    counts: dict[str, Counter[str]] = {"one field": Counter(), "two fields": Counter()}
+    for _, document in genuine():
+        every = list(single_edits(document))
+        for edit in draw.sample(every, min(count, len(every))) if count else every:
+            counts["one field"][verdict(edited(document, edit), document, edit)] += 1
+        for _ in range(count):
+            both = draw.choice(every), draw.choice(every)
+            counts["two fields"][verdict(edited(document, *both), document, *both)] += 1
+    return counts
+
+
 def refusals() -> Iterator[tuple[str, int, Counter[str]]]:
     """Yield by kind of forgery how many there are, and how many of these are accepted, by file."""
     results = list(genuine())
@@ -259,6 +398,9 @@ def _published(name: str) -> str:
 
 def main() -> None:
     """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fields", type=int, metavar="N", help="changes of one field of each result, and of two")
+    fields = parser.parse_args().fields
     results = list(genuine())
     invalid = [file for file, document in results if document_problems(document)]
     output(f"{len(results)} genuine results, {len(invalid)} refused{_listed(invalid)}")
@@ -269,6 +411,9 @@ def main() -> None:
     output(f"{'all':<40}{refused:>4} of {total:>3} refused")
     for what, value, limit, name in margins():
         output(f"{what:<20}{value:>8.2f}  {limit:<14}{name}")
+    if fields is not None:
+        for kind, counts in verdicts_on_fields(fields).items():
+            output(f"{kind}: {counts.total()} changes; {_listed(f'{count} {text}' for text, count in counts.items())}")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -18,7 +18,41 @@ REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor
 HEADLINES = "tests/unit/report/test_headlines.py"
 SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recipes/test_render.py"
 HOSTILE, STORES = "tests/unit/datasets/test_hostile_sources.py", "tests/unit/publish/test_publish_stores.py"
+RESULTS = "tests/unit/results/test_load.py"
 HOST = (
+    _fault(
+        *("a result of another run has the key that it was kept under", "unlike_key", "own.key != key", "False"),
+        *(RESULTS, "-k", "under_another_key"),
+        side="/results",
+    ),
+    _fault(
+        *(
+            "arguments of a run need not have its key",
+            "unlike_key",
+            "key_of(name, own.site, nodes, repeat, words) == key",
+        ),
+        *("True", RESULTS, "-k", "whatever_it_was_kept_as"),
+        side="/results",
+    ),
+    _fault(
+        *("any text is a key", "require_key", "not _KEY.fullmatch(text)", "False", RESULTS, "-k", "no_key"),
+        side="/results",
+    ),
+    _fault(
+        *("the errors of a large file are described", "document_problems", "MOST_DESCRIBED", "10**9"),
+        *(RESULTS, "-k", "larger_than_any"),
+        side="/results",
+    ),
+    _fault(
+        *("points of every schema are exported", "_point_rows", 'document.get("points")', 'document["points"]'),
+        *("tests/unit/test_forgeries_benchmark.py", "-k", "traceback and genuine"),
+        side="/results",
+    ),
+    _fault(
+        *("reports ask every schema for checks of runs", "_correctness", 'numerics.get("run_checks", ())'),
+        *('numerics["run_checks"]', "tests/unit/test_forgeries_benchmark.py", "-k", "traceback and genuine"),
+        side="/report",
+    ),
     _fault("a download's digest is not compared", "Registry.download", "arrival.digest == digest", "True", REGISTRY),
     _fault(
         *("an expired token is renewed elsewhere", "log_in", "self._granting.get(scope, challenge)", "challenge"),

@@ -39,6 +39,43 @@ INSIDE = (
         side="/workloads/pytorch",
     ),
     _fault(
+        *("a rule that raises ends in a traceback", "_kept", "Exception", "ArithmeticError"),
+        *("py38", "tests/inside/rules/test_rules.py", "-k", "raises_whatever"),
+        side="/rules",
+    ),
+    _fault(
+        *("rules judge what is too large", "violations", 'beyond or document["status"]["state"] == UNJUDGED'),
+        *('document["status"]["state"] == UNJUDGED', "py38", "tests/inside/rules/test_rules.py", "-k", "by_no_other"),
+        side="/rules",
+    ),
+    _fault(
+        *("lists of a result have any length", "_sizes", "len(value) > MOST_ENTRIES", "False", "py38"),
+        *("tests/inside/rules/test_rules.py", "-k", "judged_by_no_other"),
+        side="/rules",
+    ),
+    _fault(
+        *("rules work as long as a number says", "ranks_are_all_there", "facts.ranks if facts.ranks > 1 else 0"),
+        *("len(list(range(facts.ranks))) if facts.ranks > 1 else 0", "py38"),
+        *("tests/inside/rules/test_rules.py", "-k", "how_much_work"),
+        side="/rules",
+    ),
+    _fault(
+        *("memory may be negative", "facts_are_amounts", "value < 0", "value < -1e9", "py38"),
+        *("tests/inside/rules/test_rules.py", "-k", "forgery_breaks"),
+        side="/rules",
+    ),
+    _fault(
+        *(
+            "one slow call is no part of a sweep",
+            "rates_follow_from_seconds",
+            'seconds["max"] > longest',
+            "False",
+            "py38",
+        ),
+        *("tests/inside/rules/test_rules.py", "-k", "cannot_do"),
+        side="/rules",
+    ),
+    _fault(
         *("synchronisation dropped before an answer", "infer_request", "self.wait_for_request()", "None", "torch_new"),
         "tests/inside/devices/test_torch_gpu.py",
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from itertools import islice
+from typing import Any, Iterable, Mapping
 
 # Importing a module registers its rules.
 from entrypoints.rules import (  # noqa: F401
@@ -16,6 +17,7 @@ from entrypoints.rules import (  # noqa: F401
     memory,
     metrics,
     ranks,
+    sizes,
     times,
 )
 from entrypoints.rules.facts import Facts
@@ -23,6 +25,9 @@ from entrypoints.rules.kinds import chains, generation, load, microbenchmark, re
 from entrypoints.rules.rule import RULES, Rule
 
 UNJUDGED = "inconsistent"  # a state that says itself that the numbers contradict each other
+OF_SIZES = RULES["sizes-are-possible"]
+MOST = 20  # sentences about what breaks one rule
+LONGEST_CAUSE = 200  # characters of what an exception says
 
 
 def violations(document: Mapping[str, Any], text: str | None = None) -> list[str]:
@@ -30,15 +35,24 @@ def violations(document: Mapping[str, Any], text: str | None = None) -> list[str
 
     `text` is the JSON text that the document was read from; it is written if it is not given.
     """
-    if document["status"]["state"] == UNJUDGED:
-        return []
-    facts = Facts(document, text)
-    return [f"{text} [{code}]" for code, rule in RULES.items() for text in _kept(rule, facts)]
+    beyond = sizes_beyond(document, text)
+    if beyond or document["status"]["state"] == UNJUDGED:
+        return beyond
+    return _broken(Facts(document, text), (each for each in RULES.values() if each is not OF_SIZES))
+
+
+def sizes_beyond(document: Mapping[str, Any], text: str | None = None) -> list[str]:
+    """Return what in such a document is of a size that no result has, whatever its state."""
+    return _broken(Facts(document, text), [OF_SIZES])
+
+
+def _broken(facts: Facts, rules: Iterable[Rule]) -> list[str]:
+    return [f"{text} [{rule.code}]" for rule in rules for text in _kept(rule, facts)]
 
 
 def _kept(rule: Rule, facts: Facts) -> list[str]:
-    """Return what breaks a rule. Numbers of which a rule makes none, such as 1e308 samples, are no measurement."""
+    """Return what breaks a rule. A document of which a rule makes nothing, whatever it raises, breaks it."""
     try:
-        return list(rule.check(facts))
-    except (ArithmeticError, ValueError) as error:
-        return [f"it cannot be checked: {type(error).__name__}: {error}"]
+        return list(islice(rule.check(facts), MOST))
+    except Exception as error:
+        return [f"it cannot be checked: {type(error).__name__}: {error}"[:LONGEST_CAUSE]]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from entrypoints.contract.choices import AUTO_MODE, COMPILE_MODES, NOT_COMPILED
+from entrypoints.contract.statuses import UsageError
 from entrypoints.planning import values
 from entrypoints.planning.arguments import with_compile_modes
 from entrypoints.rules.facts import Facts
@@ -117,7 +117,7 @@ def command_is_what_was_configured(facts: Facts) -> Iterator[str]:
             yield f"provenance.command: no run has {word[:60]!r}"
     try:
         expected = dict(_expected(command, facts, same_options))
-    except (ValueError, argparse.ArgumentTypeError) as error:
+    except (ValueError, UsageError) as error:
         yield f"provenance.command: {error}"
         return
     for field, (value, wanted) in expected.items():

@@ -56,6 +56,7 @@ def ranks_are_checked(facts: Facts) -> Iterator[str]:
     card, together = card_of(facts), facts.trained_together
     for number, each in enumerate(facts.document["numerics"]["precisions"]):
         field, deviations = f"numerics.precisions.{number}.ranks", each.get("ranks", [])
+        mismatched = set(each["mismatched"])
         names = [item["quantity"] for item in deviations]
         if not together or each["worst"] is None or card is None:
             expected = list(dict.fromkeys(names)) if together else []
@@ -64,7 +65,7 @@ def ranks_are_checked(facts: Facts) -> Iterator[str]:
         if sorted(names) != sorted(expected):
             yield differ(field, ", ".join(names), ", ".join(expected), "configuration.strategy")
         for item in deviations:
-            if _beyond(item) != (item["quantity"] in each["mismatched"]):
+            if _beyond(item) != (item["quantity"] in mismatched):
                 yield differ(field, item["deviation"], item["tolerance"], f"mismatched, of {item['quantity']}")
             if item["tolerance"] > reference.tolerance_by_ranks(item["quantity"], each["precision"]):
                 yield f"{field}: {item['quantity']} has the tolerance {item['tolerance']}"

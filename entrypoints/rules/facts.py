@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import cached_property
 from typing import Any, Mapping, Sequence
 
 from entrypoints.contract.points import Point
@@ -24,7 +25,7 @@ class Facts:
 
     def __init__(self, document: Document, text: str | None = None) -> None:
         self.document = document
-        self.text = json.dumps(document, ensure_ascii=False) if text is None else text
+        self._text = text
         self.configuration: Document = document["configuration"]
         self.metrics: Document = document["metrics"]
         self.task: str = document["workload"]["task"]
@@ -38,8 +39,21 @@ class Facts:
         self.seconds: Sequence[float] | None = steps["seconds"]
         self.timed: Sequence[float] | None = None if self.seconds is None else self.seconds[self.untimed :]
         self.points: Document | None = document.get("points")  # schema 1.0 has none
-        self.per_step = units_of_step(self.configuration, self.task) if self.points is None else self.units_of_sweep
-        self.timed_units = self.timed_count * self.per_step
+
+    @cached_property
+    def text(self) -> str:
+        """The JSON text."""
+        return json.dumps(self.document, ensure_ascii=False) if self._text is None else self._text
+
+    @cached_property
+    def per_step(self) -> int:
+        """The units of a step."""
+        return units_of_step(self.configuration, self.task) if self.points is None else self.units_of_sweep
+
+    @property
+    def timed_units(self) -> int:
+        """The units of all timed steps."""
+        return self.timed_count * self.per_step
 
     @property
     def units_of_sweep(self) -> int:

@@ -24,11 +24,6 @@ EXECUTION = {  # how it begins, by framework and whether the model is compiled
     "tensorflow": {False: "graph (tf.function),", True: "graph (tf.function) compiled by XLA,"},
 }
 MOST_PROCESSORS = 8192  # of a Linux kernel: the most that can count a second at the same time
-MOST_DEVICES, MOST_OF_A_COUNT = 10**6, 10**12
-COUNTS = (
-    *("batch_size", "micro_batch_size", "gradient_accumulation", "device_iterations", "steps", "warmup_steps"),
-    *("concurrency", "samples_per_epoch", "steps_per_epoch", "data_workers"),
-)
 CPU_VENDORS = {"AMD ": "AuthenticAMD", "Intel(R) ": "GenuineIntel"}  # as CPUID has them, by how names begin
 PLUGGED = 2  # memory may be plugged into a virtual machine, or out of it, between two readings
 RANGES = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*")
@@ -176,25 +171,6 @@ def device_is_that_of_its_name(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "a run has at most 1e6 devices, ranks, replicas, stages and instances, and no other count of its configuration is "
-    "over 1e12",
-    "No machine is larger, and what follows from such numbers is not computed.",
-)
-def counts_are_possible(facts: Facts) -> Iterator[str]:
-    """Check the size of counts."""
-    given, device = facts.configuration, facts.document["accelerator"]
-    for name in ("replicas", "stages", "instances"):
-        if given.get(name, 1) > MOST_DEVICES:
-            yield f"configuration.{name}: {given[name]!r} are beyond any machine"
-    for name in ("count", "ranks", "replicas"):
-        if device.get(name, 1) > MOST_DEVICES:
-            yield f"accelerator.{name}: {device[name]!r} are beyond any machine"
-    for name in COUNTS:
-        if (given.get(name) or 0) > MOST_OF_A_COUNT:
-            yield f"configuration.{name}: {given[name]!r} is beyond any run"
-
-
-@rule(
     "a completed run has a version of its framework, and `libraries` no other one; `simulated` is a device of a test, "
     "a model of an IPU or a meter that plays a trace; an image is for the host's architecture",
     "Versions say what ran.",
@@ -243,6 +219,21 @@ def facts_are_possible(facts: Facts) -> Iterator[str]:
         if is_number(available) and is_number(memory) and available > PLUGGED * memory:
             yield differ(f"{field}.memory_available", available, memory, "at most host.memory")
     yield from _counted(facts, after)
+
+
+@rule(
+    "no number of host and conditions is negative but a temperature; `configuration.threads` <= 8192",
+    "Nothing is less than nothing.",
+)
+def facts_are_amounts(facts: Facts) -> Iterator[str]:
+    """Look at every number."""
+    if (facts.configuration["threads"] or 0) > MOST_PROCESSORS:
+        yield differ("configuration.threads", facts.configuration["threads"], MOST_PROCESSORS, "at most a Linux kernel")
+    for field in ("host", "conditions", "conditions_after", "device_conditions", "device_conditions_after"):
+        for name in facts.document.get(field, {}):
+            value: Any = _value(facts.document[field], name) if name not in ("reason", "temperature") else None
+            if is_number(value) and value < 0:
+                yield f"{field}.{name}: {value!r} is negative"
 
 
 def _counted(facts: Facts, after: Document) -> Iterator[str]:

@@ -17,6 +17,7 @@ from entrypoints.results.roofline import Bound, Roof, bound, work_of_step
 from entrypoints.rules.facts import FIRST_VERSION, Facts, device_named, is_whole, mean_bounds, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
+from entrypoints.rules.times import EARLY, EARLY_SHARE
 
 FRACTIONS = (
     "data_wait_fraction",
@@ -45,6 +46,7 @@ NEEDED = 2  # of two places at least one sees the other: the most that all pairs
 OF_A_SWEEP = (FIRST_VERSION, "1.1")  # schemas with rates of operations of micro-benchmarks
 OF_FEW_STEPS = (FIRST_VERSION, "1.1")  # schemas with a 99th percentile of any number of steps
 HASTE = 0.5  # the fastest of a few steps before the window, over that of a thousand in it
+OF_STEPS = ("compile", "warmup", "steady")  # phases
 KEPT, KEPT_SHARE = 0.1, 0.05  # s, of the window: fetching a batch that is there takes a microsecond
 DECODED = (1e-3, 1.01)  # of the waits: a file is read, decoded, and put into a batch
 
@@ -313,9 +315,9 @@ def _roof_of(facts: Facts) -> Roof | None:
 
 @rule(
     "`time_to_first_step` = phases import, data, model and compile; `training_time` = all steps; a part of them is no "
-    "longer",
+    "longer, nor are they longer than their phases",
     "They are the same measurement in other words.",
-    ROUNDING,
+    f"{ROUNDING}; 0.1 s of each phase + 1 %",
 )
 def times_follow_from_phases_and_steps(facts: Facts) -> Iterator[str]:
     """Add phases and steps up again."""
@@ -330,6 +332,10 @@ def times_follow_from_phases_and_steps(facts: Facts) -> Iterator[str]:
         yield from unequal_metrics(facts, {"training_time": math.fsum(facts.seconds)}, "steps.seconds")
     elif given is None or (facts.window is not None and given < facts.window and not near(given, facts.window)):
         yield differ("metrics.training_time", given, facts.window, "at least the timed window")
+    elif facts.completed:
+        phases = sum(facts.document["phases"][name]["seconds"] for name in OF_STEPS)
+        if given - phases > len(OF_STEPS) * EARLY + EARLY_SHARE * given:
+            yield differ("metrics.training_time", given, phases, "at most the phases of the steps")
 
 
 @rule(

@@ -22,7 +22,7 @@ from entrypoints.results.json_values import Json
 from entrypoints.results.measurement import fold
 from entrypoints.results.numerics import Numerics, not_run, with_run_checks
 from entrypoints.results.outcome import Ending, Outcome, determine_outcome, inconsistent, with_numerics
-from entrypoints.rules.check import violations
+from entrypoints.rules.check import sizes_beyond, violations
 from entrypoints.runs.batch_search import Search, search
 from entrypoints.runs.evaluation import evaluated
 from entrypoints.runs.execute import ExecutedRun, execute, not_begun
@@ -227,7 +227,7 @@ class Series:
         """
         document = result.document(executed.measurement, outcome, context)
         line_text(document)
-        complaints = self.contract.problems(document)
+        complaints = self.contract.problems(document) or sizes_beyond(document)
         if complaints:
             return without_measurement(inconsistent(complaints))
         contradictions = violations(document)

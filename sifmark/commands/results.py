@@ -66,13 +66,19 @@ def _show_each(results: Results, every_metric: bool) -> None:
 @cli.results_argument()
 @cli.flag("--finished", "Fail also unless each run completed or ran out of memory.")
 @cli.option("--run", "Fail also for results of other runs of a study than that with this key.", "KEY", name="key")
+@cli.option("--image", "With --run: what the study calls an image that was not there when the key was made.", "NAME")
 @cli.format_option
-def validate_results(paths: Iterable[str], form: str = TABLE, finished: bool = False, key: str = "") -> None:
+def validate_results(
+    paths: Iterable[str], form: str = TABLE, finished: bool = False, key: str | None = None, image: str = ""
+) -> None:
     """Check results against the schema that they name."""
+    from sifmark.results.identity import require_key
     from sifmark.results.load import load_all
 
+    if key is not None:
+        require_key(key)
     problems = {
-        file: [problem for result in results for problem in _problems(result, finished, key)]
+        file: [problem for result in results for problem in _problems(result, finished, key, image)]
         for file, results in groupby(load_all(paths), key=lambda result: result.file)
     }
     documents = [{"file": file, "valid": not texts, "problems": texts} for file, texts in problems.items()]
@@ -92,16 +98,16 @@ def validate_results(paths: Iterable[str], form: str = TABLE, finished: bool = F
     status(f"{len(problems)} valid")
 
 
-def _problems(result: LoadedResult, finished: bool, key: str) -> Iterator[str]:
+def _problems(result: LoadedResult, finished: bool, key: str | None, image: str) -> Iterator[str]:
     from sifmark.results.finished import unfinished_reason
-    from sifmark.results.identity import RunIdentity, identity_of
+    from sifmark.results.identity import unlike_key
 
     yield from result.problems
     if result.problems:
         return
     if finished and (reason := unfinished_reason(result)):
         yield reason
-    if key and (difference := identity_of(result.document).difference(RunIdentity("", "", "", key))):
+    if key is not None and (difference := unlike_key(result.document, key, image)):
         yield f"belongs to another run: {difference}"
 
 

@@ -23,6 +23,7 @@ MOST_ERRORS = 100  # of a document, from which the one to name is chosen: a host
 # follows an `@` too.
 _LOGIN = re.compile(r"(?:^(?![\w.+-]+://)|(?<=://)).*@(?!sha256:[0-9a-f]{64})", re.DOTALL)
 _LONGEST_MESSAGE = 300  # characters
+_LONGEST_QUOTED = 20_000  # characters of a message in which logins are looked for
 
 
 @cache
@@ -88,6 +89,8 @@ def without_passwords(text: str) -> str:
 def _message_of(error: "ValidationError") -> str:
     """Return what is wrong, without the logins in the values that jsonschema quotes, as `repr` does."""
     message = error.message
+    if len(message) > _LONGEST_QUOTED:
+        return f"what is there, of {len(message)} characters, does not keep {error.validator!r} of the schema"
     for text in sorted(set(_addresses(error.instance)), key=len, reverse=True):  # one may be a part of another
         message = message.replace(repr(text), repr(without_passwords(text)))
     return message

@@ -19,12 +19,13 @@ import orjson
 from sifmark.core.console import counted
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import read_record
-from sifmark.core.schemas import errors_of, explain_error, known_versions
+from sifmark.core.schemas import errors_of, explain_error, is_valid, known_versions
 from sifmark.results.archive import result_names, split_archive, unpack_results
-from sifmark.results.rules import violations_of
+from sifmark.results.rules import oversized_of, violations_of
 
 LARGEST_DOCUMENT = 16 * 1024**2  # bytes of one document; one with a thousand steps takes a hundredth of that
 MOST_PROBLEMS = 20  # reported for one document
+MOST_DESCRIBED = 5_000  # values of a document whose errors are described, which takes up to a second
 SUFFIXES = (".json", ".jsonl")
 REPORT_MARKER, SITE_MARKER = WRITTEN = (".report.json", ".sifmark-site.json")  # in what `report` and its site write
 STUDY_MARKER = ".study.json"  # in the folder of a study
@@ -227,7 +228,13 @@ def document_problems(document: dict[str, Any], text: str | None = None) -> list
         return ["is not a sifmark result: it has no schema_version"]
     if version not in _versions():
         return [_unknown_version(version)]
-    errors = list(islice(errors_of(f"{_SCHEMA}-{version}", document), MOST_PROBLEMS))
+    schema = f"{_SCHEMA}-{version}"
+    if text is not None and text.count(",") > MOST_DESCRIBED:  # what describes errors reads all of it, and slowly
+        if oversized := list(islice(oversized_of()(document, text), MOST_PROBLEMS)):
+            return oversized
+        if not is_valid(schema, document):
+            return [f"is not as {schema} says, and too large to say where"]
+    errors = list(islice(errors_of(schema, document), MOST_PROBLEMS))
     if errors:
         return [explain_error(error) for error in sorted(errors, key=lambda error: list(map(str, error.path)))]
     return list(islice(violations_of()(document, text), MOST_PROBLEMS))

@@ -124,7 +124,7 @@ def _run_rows(document: Document) -> Iterator[Row]:
 
 
 def _point_rows(document: Document) -> Iterator[Row]:
-    yield from _of_microbenchmark(document["points"] or {})
+    yield from _of_microbenchmark(document.get("points") or {})  # schema 1.0 has none
     steps, requests = document["steps"], document["requests"]
     most = 95 if too_few_steps(steps["count"] - steps["untimed"]) else 99
     yield from _of_quantiles("step_time", steps["quantiles"], most)

@@ -1,13 +1,11 @@
 """Data classes of studies: systems, groups, runs and plans."""
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from sifmark.results.identity import OUTPUT_OPTION, SITE_OPTION, RunIdentity
+from sifmark.results.identity import OUTPUT_OPTION, SITE_OPTION, RunIdentity, key_of
 
 Scalar = str | int | float | bool
 
@@ -108,8 +106,7 @@ class Run:
 
         The number of repeats is not part of it: more repeats keep those that are there.
         """
-        content = [image, self.system, self.nodes, self.repeat, *self.arguments]
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+        return key_of(image, self.system, self.nodes, self.repeat, self.arguments)
 
 
 class RunState(StrEnum):

@@ -90,8 +90,8 @@ def _ways(operation: str) -> list[tuple[str | None, str | None]]:
 
 
 @rule(
-    "of each point min <= mean, p50 <= max; its algorithm bandwidth = size / p50, its bus bandwidth that times the "
-    "operation's factor for `accelerator.ranks`, and of matmul 2 size^3 / p50 in their place",
+    "of each point min <= mean, p50 <= max <= mean x timed sweeps; its algorithm bandwidth = size / p50, its bus "
+    "bandwidth that times the operation's factor for `accelerator.ranks`, and of matmul 2 size^3 / p50 in their place",
     "A bandwidth is not measured, but divided.",
     ROUNDING,
 )
@@ -106,6 +106,9 @@ def rates_follow_from_seconds(facts: Facts) -> Iterator[str]:
             continue
         if seconds and not all(_within(seconds, name) for name in ("mean", "p50")):
             yield f"{field}.seconds: {seconds['mean']!r} and {seconds['p50']!r} are not between min and max"
+        longest = seconds and facts.timed_count * seconds["mean"]
+        if seconds and seconds["max"] > longest and not near(seconds["max"], longest):
+            yield differ(f"{field}.seconds.max", seconds["max"], longest, "at most all of them together")
         for name, expected in zip(RATES, _rates(facts, row)):
             given = row[name]
             if (given is None) != (expected is None) or (expected is not None and not near(given, expected)):

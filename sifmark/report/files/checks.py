@@ -61,10 +61,11 @@ def _checks(report: Report, entry: AppendixEntry, left_out: str | None) -> Itera
 
 def _correctness(document: Document) -> str:
     numerics = document["numerics"]
-    failed = [check["check"] for check in numerics["run_checks"] if check["state"] != "passed"]
-    of_run = f"; {len(numerics['run_checks'])} checks of the run, failed: {', '.join(failed) or 'none'}"
+    run_checks = numerics.get("run_checks", ())  # schema 1.0 has none
+    failed = [check["check"] for check in run_checks if check["state"] != "passed"]
+    of_run = f"; {len(run_checks)} checks of the run, failed: {', '.join(failed) or 'none'}" if run_checks else ""
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
-    return f"{numerics['state'].replace('_', ' ')}{reason}{of_run if numerics['run_checks'] else ''}"
+    return f"{numerics['state'].replace('_', ' ')}{reason}{of_run}"
 
 
 def _precisions(document: Document) -> Iterator[tuple[str, str]]:

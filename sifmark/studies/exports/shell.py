@@ -36,8 +36,8 @@ wanted() {{ # SYSTEM
   return 1
 }}
 
-valid() {{ # KEY RESULT
-  [ -e "$2" ] && "$sifmark" results.validate --quiet --run "$1" "$2" >/dev/null 2>&1
+valid() {{ # KEY RESULT IMAGE
+  [ -e "$2" ] && "$sifmark" results.validate --quiet --run "$1" --image "$3" "$2" >/dev/null 2>&1
 }}
 
 lock() {{ # FILE, by descriptor 9; 75 if another process holds it
@@ -56,21 +56,21 @@ run() {{ # SYSTEM NODES KEY IMAGE ARGUMENTS...
   shift 4
   wanted "$system" || return 0
   count=$((count + 1))
-  if valid "$key" "$result"; then return 0; fi
+  if valid "$key" "$result" "$image"; then return 0; fi
   if ((nodes > 1)); then start=("${{launch[@]}}" "$nodes"); fi
   mkdir -p "$folder/logs"
   printf '%s %s: %s\\n' "$system" "$key" "$*" >&2
   (
     # Another process may be at this run; study.run holds the same lock.
     lock "$folder/.$key.lock" || exit
-    if valid "$key" "$result"; then exit 0; fi
+    if valid "$key" "$result" "$image"; then exit 0; fi
     "${{start[@]}}" "$sifmark" run "$image" -- "$@" --site "$system" --output "$result" >"$log" 2>&1 9>&-
   ) || code=$?
   if ((code == 75)); then
     printf '%s %s: in progress elsewhere\\n' "$system" "$key" >&2
     return 0
   fi
-  if valid "$key" "$result"; then return 0; fi # also of a run that did not complete, such as one out of memory
+  if valid "$key" "$result" "$image"; then return 0; fi # also of a run that did not complete, such as one out of memory
   failed=$((failed + 1))
   printf '%s %s: failed; see %s\\n' "$system" "$key" "$log" >&2
 }}

@@ -9,21 +9,25 @@ import copy
 import importlib
 import json
 import math
+import re
+import sys
+import tracemalloc
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from program import FEW, Program, lay_double
 
+from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import names as meters
 from entrypoints.results import copies
 from entrypoints.results.points import RATES
 from entrypoints.results.result import timestamp
 from entrypoints.rules import energy, memory
-from entrypoints.rules.check import violations
+from entrypoints.rules.check import MOST, violations
 from entrypoints.rules.correctness import reference_of
 from entrypoints.rules.facts import near
-from entrypoints.rules.rule import RULES
+from entrypoints.rules.rule import RULES, Rule
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "h200"
 SHORT = ("--warmup-steps", "2", "--batch-size", "3")
@@ -420,7 +424,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "power.trace.window_seconds", tenfold, "trace-adds-up-to-the-energy"),
     ("training", "metrics.energy", {"value": None, "unit": "J", "reason": "no"}, "trace-adds-up-to-the-energy"),
     ("training", "power.trace.interval_seconds", 1e-3, "trace-is-of-the-run"),
-    ("training", "power.trace.watts", lambda watts: watts + [40.0] * 10**5, "trace-is-of-the-run"),
+    ("training", "power.trace.watts", lambda watts: (watts + [40.0] * 1000)[:1000], "trace-is-of-the-run"),
     ("training", "power.trace.rest_until_seconds", 0.1, "trace-is-of-the-run"),
     ("epochs", "epochs.1.energy", {"value": 1e3, "unit": "J"}, "energy-of-epochs-is-that-of-the-window"),
     ("epochs", "epochs.0.energy", {"value": -1.0, "unit": "J"}, "energy-of-epochs-is-that-of-the-window"),
@@ -571,6 +575,10 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "provenance.software.framework", "pytorch", "device-is-that-asked-for"),
     ("training", "accelerator.peak", {"value": 1e15, "unit": "FLOP/s"}, "peaks-are-those-of-the-table"),
     ("training", "conditions_after.run_delay", {"value": 101.0, "unit": "%"}, "facts-are-possible"),
+    ("training", "conditions.swap_used", {"value": -1.0, "unit": "MiB"}, "facts-are-amounts"),
+    ("training", "device_conditions_after.memory_used", {"value": -5.0, "unit": "MiB"}, "facts-are-amounts"),
+    ("training", "configuration.threads", 10**9, "facts-are-amounts"),
+    ("many", "metrics.training_time.value", 1e9, "times-follow-from-phases-and-steps"),
     ("training", "host.threads_usable", {"value": 10**6, "unit": "threads"}, "facts-are-possible"),
     ("training", "site", "a\x1b[2Kb", "texts-show-what-they-are"),
     ("training", "status.message", " ", "texts-show-what-they-are"),
@@ -581,9 +589,9 @@ FORGERIES: list[tuple[str, str, object, str]] = [
         "known-name-is-that-of-its-card",
     ),
     ("training", "site", "a\u202eb", "texts-show-what-they-are"),
-    ("training", "site", "a" * 10_000, "texts-show-what-they-are"),
+    ("training", "site", "a" * 10_000, "sizes-are-possible"),
     ("training", "accelerator.vendor", "\u039dVIDIA", "texts-show-what-they-are"),  # with a Greek capital nu
-    ("training", "conditions.cpu_clock", {"value": 1e300, "unit": "MHz"}, "texts-show-what-they-are"),
+    ("training", "conditions.cpu_clock", {"value": 1e300, "unit": "MHz"}, "sizes-are-possible"),
 ]
 
 
@@ -785,6 +793,7 @@ ON_AN_H200 = [
     ("memory_copy", "points.measured", scaled_points(1.3), "points-are-possible"),
     ("matmul_bf16", "points.measured", scaled_points(6.5), "points-are-possible"),
     ("host_device", "points.measured", scaled_points(22), "points-are-possible"),
+    ("memory_copy", "points.measured.0.seconds.max", 1e6, "rates-follow-from-seconds"),
     # Power below idle, and four times the rated one.
     ("resnet50_bf16", "metrics.power_mean.value", 50.0, "power-is-possible"),
     ("resnet50_bf16", "power.devices.0.power_mean.value", 2800.0, "power-is-possible"),
@@ -796,12 +805,12 @@ ON_AN_H200 = [
     ("resnet50_bf16", "accelerator.vendor", "AMD", "device-is-that-of-its-name"),
     # Counts, and another workload's title, or one of its own.
     ("resnet50_bf16", "host.threads.value", 10**9, "facts-are-possible"),
-    ("resnet50_bf16", "configuration.replicas", 10**9, "counts-are-possible"),
-    ("resnet50_bf16", "accelerator.count", 10**9, "counts-are-possible"),
-    ("resnet50_bf16", "configuration.batch_size", 10**308, "counts-are-possible"),
+    ("resnet50_bf16", "configuration.replicas", 10**9, "sizes-are-possible"),
+    ("resnet50_bf16", "accelerator.count", 10**9, "sizes-are-possible"),
+    ("resnet50_bf16", "configuration.batch_size", 10**308, "sizes-are-possible"),
     ("resnet50_bf16", "workload.title", "ResNet-50 v1.5 on eight GPUs", "workload-is-that-of-its-identity"),
     # Steps that are too short for a number.
-    ("resnet50_bf16", "steps.seconds", lambda values: [5e-324] * len(values), "throughput-follows-from-the-steps"),
+    ("resnet50_bf16", "steps.seconds", lambda values: [5e-324] * len(values), "sizes-are-possible"),
 ]
 
 
@@ -880,9 +889,118 @@ def test_no_number_is_near_infinity(pair):
     assert not near(*pair) and near(0.1 + 0.2, 0.3)
 
 
-def test_a_rule_that_cannot_compute_is_broken():
-    document = put(of_h200("resnet50_bf16"), "configuration.device_iterations", 10**400)
-    assert any("it cannot be checked: OverflowError" in text for text in violations(document))
+def raising(cause):
+    def check(facts):
+        if facts.count:
+            raise cause
+        yield "never"
+
+    return Rule("a-rule", "", "", "", check)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [OverflowError("too large"), KeyError("a"), TypeError("'<'"), RecursionError(), MemoryError(), UsageError("no")],
+    ids=lambda cause: type(cause).__name__,
+)
+def test_a_rule_that_raises_whatever_it_is_says_that_it_cannot_be_checked(monkeypatch, cause):
+    monkeypatch.setitem(RULES, "a-rule", raising(cause))
+    (text,) = violations(of_h200("resnet50_bf16"))
+    assert text.startswith(f"it cannot be checked: {type(cause).__name__}: ") and text.endswith(" [a-rule]")
+
+
+@pytest.mark.parametrize("word", ["NaN", "", "1e400", "x" * 60])
+@pytest.mark.parametrize("option", ["--idle-seconds", "--memory-limit", "--largest-size", "--seed", "--batch-size"])
+def test_a_command_line_that_no_image_reads_is_refused(option, word):
+    document = of_h200("resnet50_bf16")
+    document["provenance"]["command"] += [option, word]
+    assert "command-is-what-was-configured" in codes(document)
+
+
+SIZES = [
+    ("configuration.device_iterations", 10**400),
+    ("configuration.batch_size", 1e308),
+    ("configuration.stages", 10**7),
+    ("configuration.threads", 10**13),
+    ("accelerator.ranks", 10**9),
+    ("steps.seconds.0", 1e308),
+    ("steps.seconds.0", 1e-100),
+    ("steps.seconds.0", math.inf),
+    ("steps.seconds.0", math.nan),
+    ("steps.losses", lambda values: values * 100),
+    ("provenance.command", ["x"] * 10**5),
+    ("environment.variables", {"x" * 10**4: ""}),
+    ("status.message", "x" * 10**4),
+    ("status.message", "\u00e9" * 10**4),
+]
+
+
+@pytest.mark.parametrize(("path", "change"), SIZES, ids=[f"{number} {path}" for number, (path, _) in enumerate(SIZES)])
+@pytest.mark.parametrize("state", ["completed", "inconsistent"])
+def test_what_is_too_large_is_judged_by_no_other_rule(monkeypatch, state, path, change):
+    monkeypatch.setitem(RULES, "a-rule", raising(KeyError("it was judged")))
+    document = put(put(of_h200("resnet50_bf16"), "status.state", state), path, change)
+    assert codes(document) == {"sizes-are-possible"}
+
+
+def test_numbers_that_runs_have_are_no_sizes():
+    document = of_h200("resnet50_bf16")
+    for value in (0, 0.0, 1e-99, -1e-45, 5e38, -3.4e38):
+        assert "sizes-are-possible" not in codes(put(document, "steps.losses", [value]))
+    ranks = put(document, "ranks", [{"rank": number} for number in range(16_000)])
+    assert "sizes-are-possible" not in codes(ranks)
+
+
+def test_a_rule_lists_a_few_of_many_contradictions():
+    document = put(
+        of_h200("resnet50_bf16"), "numerics.run_checks", [{"check": "x", "state": "failed", "faults": []}] * 999
+    )
+    said = [text for text in violations(document) if text.endswith("[checks-follow-from-deviations]")]
+    assert len(said) == MOST
+
+
+def whole_numbers(value, path=()):
+    """The paths of the whole numbers of a document."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from whole_numbers(item, (*path, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value[:2]):
+            yield from whole_numbers(item, (*path, str(number)))
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield ".".join(path)
+
+
+def work_of(document):
+    """The lines of Python that the rules execute, and the most memory that they hold meanwhile, in bytes."""
+    lines = 0
+
+    def count(frame, event, argument):
+        nonlocal lines
+        lines += 1
+        return count
+
+    violations(document)  # tables are read once
+    tracemalloc.start()
+    sys.settrace(count)
+    try:
+        violations(document)
+    finally:
+        sys.settrace(None)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return lines, peak
+
+
+@pytest.mark.parametrize("name", ["resnet50_bf16", "memory_copy"])
+def test_no_number_of_a_result_says_how_much_work_its_rules_are(name):
+    """Each whole number is the largest that it may be."""
+    document = of_h200(name)
+    lines, peak = work_of(document)
+    for path in whole_numbers(document):
+        large = 10**6 if re.search("replicas|stages|instances|accelerator", path) else 10**12
+        more, held = work_of(put(document, path, large))
+        assert more < 2 * lines and held < 2 * peak + 2**20, path
 
 
 def staged(document):

@@ -6,7 +6,7 @@ import os
 import random
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.schemas import errors_of, fast_validator, validator
 from sifmark.core.terminal import configure
 from sifmark.results import load
+from sifmark.results.identity import key_of
 from sifmark.results.load import load_file, load_results, parse
 from sifmark.results.marks import marks_of_result
 from sifmark.results.summary import summary
@@ -209,6 +210,45 @@ def test_documents_that_are_too_large_are_not_read(tmp_path: Path, monkeypatch: 
     assert [bool(judged.problems) for judged in loaded] == [False, True, False]
     assert verdicts(tmp_path)["a.json"] is False
     assert verdicts(tmp_path)["b.json"] is True
+
+
+# By path what is put there, and what is said of it.
+LARGE: dict[str, tuple[tuple[str, ...], Any, str]] = {
+    "steps": (("steps", "seconds"), [0.5] * 10**5, "steps.seconds: 100000 entries"),
+    "ranks": (("ranks",), [{}] * 2**15, "ranks: 32768 entries"),
+    "variables": (
+        ("environment", "variables"),
+        dict.fromkeys(map(str, range(2000)), ""),
+        "environment.variables: 2000 ",
+    ),
+    "key": (("environment", "variables"), {"x" * 10**5: ""}, "environment.variables: a key of 100000 characters"),
+    "text": (("id",), "x" * 10**5, "id: what is there, of 100"),
+    "number": (("steps", "units"), 10**400, "is not JSON"),
+    "values": (("status",), [[0] * 1000] * 1100, "the document: more than 1048576 values"),
+    "broken": (("ranks",), [{}] * 2**14, "is not as result-1.2 says, and too large to say where"),
+    "quoted": (
+        ("status", "message"),
+        ["user:secret@host"] * 1000,
+        "status.message: what is there, of 20024 characters, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_what_is_larger_than_any_result_is_told_before_anything_looks_into_it(name: str) -> None:
+    """A program that describes each error of such a document, or looks for logins in each text, takes minutes."""
+    path, value, text = LARGE[name]
+    document = documents.valid()
+    documents.put(document, path, value)
+    _, problems = load.load_text(json.dumps(document).encode())
+    assert len(problems) == 1 and problems[0].startswith(text) and "secret" not in problems[0], problems
+
+
+def test_numbers_of_any_length_are_read(tmp_path: Path) -> None:
+    """Python reads no more than 4300 digits, and reads them slowly."""
+    for digits in (b"1" + b"0" * 5000, b"-" + b"9" * 10**6, b"1." + b"3" * 10**5, b"0." + b"0" * 10**5 + b"1"):
+        _, problems = load.load_text(WHOLE.replace(b'"schema_version"', b'"x": ' + digits + b', "schema_version"', 1))
+        assert len(problems) == 1
 
 
 def test_nothing_in_a_folder_keeps_the_others_from_being_read(tmp_path: Path) -> None:
@@ -493,10 +533,67 @@ def test_quiet_names_only_what_is_not_valid(tmp_path: Path, capsys: pytest.Captu
     assert "a.json" not in output
 
 
-def test_a_result_of_another_run_is_refused_where_a_run_is_named(tmp_path: Path) -> None:
-    own, other = "0123456789abcdef", "fedcba9876543210"
-    text = documents.TRAINING.read_text().replace("training.json", f"/results/here/{own}.json")
-    write(tmp_path, f"{other}.json", text.encode())
-    validate_results([str(tmp_path)], "table", key=own)
+IMAGE, RECIPE, PLACE = "sha256:" + "0f" * 32, "a", "/images/own.sif"
+WORDS = ("resnet50", "--threads", "1", "--batch-size", "2", "--samples-per-epoch", "4", "--epochs", "3",
+         "--warmup-steps", "2")  # fmt: skip
+
+
+def kept(folder: Path, key: str, words: Sequence[str] = WORDS, site: str = "here", image: str | None = IMAGE) -> str:
+    """The file of a genuine result of a run of a study, which was kept under a key, and may say something else."""
+    document = documents.from_image(site=site)
+    document["provenance"]["command"] = [*words, "--site", site, "--output", f"/results/{site}/{key}.json"]
+    document["configuration"]["seed"] = int(words[words.index("--seed") + 1]) if "--seed" in words else 0
+    file = document["provenance"]["image"]["file"]
+    file |= {"identity": image} if image else {**dict.fromkeys(file), "reason": "nobody saw it"}
+    return str(write(folder, f"{key}.json", json.dumps(document).encode()))
+
+
+@pytest.mark.parametrize(
+    ("image", "nodes", "repeat"), [(IMAGE, 1, 1), (IMAGE, 1, 30), (IMAGE, 2, 1), (RECIPE, 1, 3), (PLACE, 1, 1)]
+)
+def test_a_result_is_of_the_run_whose_key_its_image_system_and_arguments_have(
+    tmp_path: Path, image: str, nodes: int, repeat: int
+) -> None:
+    key = key_of(image, "here", nodes, repeat, WORDS)
+    validate_results([kept(tmp_path, key)], TABLE, key=key, image=PLACE)
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"words": (*WORDS, "--seed", "7")},
+        {"words": (*WORDS, "--seed", "0")},
+        {"words": (WORDS[0], *WORDS[3:], *WORDS[1:3])},
+        {"site": "there"},
+        {"image": "sha256:" + "1f" * 32},
+        {"image": None},
+    ],
+)
+def test_a_result_of_another_run_is_refused_whatever_it_was_kept_as(
+    tmp_path: Path, says: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = key_of(IMAGE, "here", 1, 1, WORDS)
     with refused(SifmarkError, "result-invalid", "1 of 1 file"):
-        validate_results([str(tmp_path)], "table", key=other)
+        validate_results([kept(tmp_path, key, **says)], TABLE, key=key)
+    assert "its image, system and arguments have other keys" in capsys.readouterr().out
+
+
+def test_a_result_of_the_same_study_under_another_key_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of another repeat: a copy of a result would be a repeat that nobody measured."""
+    own, *others = [key_of(IMAGE, "here", 1, 1, WORDS), key_of(IMAGE, "here", 1, 2, WORDS), "0" * 16]
+    for key in others:
+        with refused(SifmarkError, "result-invalid", "1 of 1 file"):
+            validate_results([kept(tmp_path, own)], TABLE, key=key)
+        assert f"it was kept as {own}" in capsys.readouterr().out
+    for name in ("result.json", f"{own}.json.json", ""):
+        text = Path(kept(tmp_path, own)).read_text().replace(f"/results/here/{own}.json", name)
+        with refused(SifmarkError, "result-invalid", "1 of 1 file"):
+            validate_results([str(write(tmp_path, "a.json", text.encode()))], TABLE, key=own)
+
+
+@pytest.mark.parametrize("key", ["", "0", "x" * 16, "0" * 17, "A" * 16, "0" * 16 + "\n", "../" + "0" * 13])
+def test_what_is_no_key_is_refused(tmp_path: Path, key: str) -> None:
+    with refused(UsageError, "invalid-option", "no key of a run"):
+        validate_results([kept(tmp_path, key_of(IMAGE, "here", 1, 1, WORDS))], TABLE, key=key)
