@@ -146,6 +146,7 @@ def test_a_whole_module_is_metered_by_name_alone(grace, monkeypatch):
     monkeypatch.setattr(hwmon, "HWMON", grace)
     assert "2 modules, and 1 have a GPU that computes" in why_no_meter("grace_hopper", "cuda")
     both = open_meter("grace_hopper", "cuda", (0, 1))
+    assert not isinstance(both, Absence)
     assert both.facts.devices == ("Module Power Socket 0", "Module Power Socket 1")
     one_of_two = open_meter("grace_hopper:1", "cuda", (0, 1))
     assert isinstance(one_of_two, Absence) and "1 modules, and 2 have a GPU" in one_of_two.reason
