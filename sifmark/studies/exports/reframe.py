@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sifmark.core import paths
@@ -158,10 +158,11 @@ def reframe_files(
     name = f"{_identifier(plan.study.name)}.py"
     earlier, labels = references(plan.runs), labels_of(plan)
     systems = {system: max(planned.run.nodes for planned in runs) for system, runs in by_system(plan)}
+    classes = _class_names(plan, systems)
     head = _HEAD.format(
         heading="\n".join(map(printable, heading(plan, "ReFrame"))).replace('"""', "'''").replace("\\", "/"),
         name=name,
-        tests=", ".join(_class_name(plan, system) for system in systems),
+        tests=", ".join(classes.values()),
         study=repr(plan.study.name),
         runs=_table(
             {
@@ -173,9 +174,9 @@ def reframe_files(
         ),
         images=_table({system: _image(images[system], nodes) for system, nodes in systems.items()}),
     )
-    classes = "".join(_CLASS.format(name=_class_name(plan, name), system=repr(name)) for name in systems)
+    tests = "".join(_CLASS.format(name=name, system=repr(system)) for system, name in classes.items())
     schema = (paths.SCHEMAS / _SCHEMA).read_text(encoding="utf-8")
-    return ExportedFile(name, head + _BODY + classes), ExportedFile(_SCHEMA, schema)
+    return ExportedFile(name, head + _BODY + tests), ExportedFile(_SCHEMA, schema)
 
 
 def _run(
@@ -202,8 +203,15 @@ def _image(image: StartedImage, nodes: int) -> dict[str, Any]:
     }
 
 
-def _class_name(plan: StudyPlan, system: str) -> str:
-    return f"{_identifier(plan.study.name)}_{_identifier(system)}"
+def _class_names(plan: StudyPlan, systems: Iterable[str]) -> dict[str, str]:
+    """Return the name of a class for each system. Two systems may differ in characters that no class has."""
+    names: dict[str, str] = {}
+    for system in systems:
+        name = f"{_identifier(plan.study.name)}_{_identifier(system)}"
+        while name in names.values():
+            name += "_"
+        names[system] = name
+    return names
 
 
 def _identifier(name: str) -> str:

@@ -239,7 +239,22 @@ def test_the_module_of_reframe_is_python_with_a_test_for_each_system() -> None:
     assert (here["image"], here["state"], here["options"]) == ("/images/cpu.sif", "1000 1700000000", ["--userns"])
     assert shlex.split(here["facts"]) == ["export", f"SIFMARK_IMAGE={IMAGES['here'].facts}"]
     assert cluster["options"] == ['"${flags[@]}"'] and "/scratch/image net,/data" in cluster["before"][0]
+    assert "SIFMARK_LAUNCH_SECRET" not in "".join(here["before"])
+    assert cluster["before"][-1] == "export SIFMARK_LAUNCH_SECRET"
     assert json.loads(schema.text)["$id"].endswith(schema.name) and schema.name in module.text
+
+
+def test_systems_whose_names_are_one_in_python_have_a_class_each() -> None:
+    alike = replace(CLUSTER, name="cluster_a")
+    whole = plan()
+    study = replace(
+        whole,
+        study=replace(STUDY, systems=(*STUDY.systems, alike)),
+        runs=(*whole.runs, *plan(whole.folder, RunState.TO_DO, run(alike, workload="lstm")).runs[-1:]),
+    )
+    module, _ = reframe_files(study, {**IMAGES, alike.name: IMAGES["cluster-a"]}, seconds_of(study))
+    classes = [node.name for node in ast.parse(module.text).body if isinstance(node, ast.ClassDef)]
+    assert classes == ["SifmarkRun", "trial_here", "trial_cluster_a", "trial_cluster_a_"]
 
 
 @pytest.mark.parametrize("title", ['"""', "\\", "'''\n\"", 'ends in "', "${x}\x07"])
