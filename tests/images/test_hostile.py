@@ -268,7 +268,7 @@ def _named(docker: Docker, name: str, folder: Path, word: str, *changes: str) ->
         for place in (render.SITE, render.CODE, render.APPS):
             (tree / place).mkdir(parents=True, exist_ok=True)
     _import(tree, docker.address(name), "ENV PATH=/bin", *changes)
-    return docker.pinned(docker.address(name))
+    return docker.inspect(docker.address(name)).identifier
 
 
 SMALL_NAME = f"{SMALLEST}-cpu"
@@ -310,7 +310,7 @@ def test_the_image_that_was_looked_at_is_started_though_its_name_moves(
         with pytest.raises(CheckFailed, match="enough"):
             list(doctor_image.check_image(SMALL_NAME, docker, docker.settings))
     assert said == ["mine"]
-    assert docker.pinned(address) == other
+    assert docker.inspect(address).identifier == other
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_labels_reach_a_terminal_as_short_printable_lines(
     docker: Docker, tmp_path: Path, label: str, value: str
 ) -> None:
     whole, address = _named(docker, "other", tmp_path, "mine"), docker.address(SMALL_NAME)
-    options: dict[str, Any] = {"labels": {label: value}, "tag": address, "network_mode": "none"}
+    options: dict[str, Any] = {"labels": {label: value}, "tag": address, "network_mode": "none", "rm": True}
     docker.daemon.sdk.images.build(fileobj=io.BytesIO(f"FROM {whole}\n".encode()), **options)
     looks: list[Callable[[], object]] = [
         lambda: locate(SMALL_NAME, docker),
@@ -386,7 +386,7 @@ def test_what_was_looked_at_is_pushed_though_its_names_move(
     host = json.loads(load_settings().stand_in_pins.read_text())["registry"]
     registry, tag = f"{host}/{docker_engine.REPOSITORY}", docker.daemon.tag
     monkeypatch.setattr(publish_docker, "REPOSITORY", docker_engine.REPOSITORY)
-    monkeypatch.setattr(publish_docker, "names_of", lambda _: ())
+    monkeypatch.setattr(publish_docker, "names_of", lambda _: (), raising=False)
     monkeypatch.setattr(repositories, "names_of", lambda _: ())
     other, mine = (_named(docker, "cpu", tmp_path, word) for word in ("other", "mine"))
     subject = {"name": IMAGE, "digest": {"sha256": docker.inspect(mine).identity().removeprefix("sha256:")}}
