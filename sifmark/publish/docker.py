@@ -4,7 +4,6 @@
 adds a variable to the recipe's image: it has a digest of its own, and so attestations and signatures.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,7 +24,7 @@ from sifmark.engines.docker.client import BaseUnavailableError, follow, translat
 from sifmark.engines.docker.engine import REPOSITORY, Docker
 from sifmark.engines.docker.inspection import DockerInspection
 from sifmark.oci.images import fetch_manifest
-from sifmark.oci.manifest import Manifest
+from sifmark.oci.manifest import Manifest, read_object
 from sifmark.publish import attestations
 from sifmark.publish.attestations import MEDIA_TYPES
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
@@ -215,7 +214,11 @@ def _registry_errors(repositories: Repositories) -> Iterator[None]:
 
 def _documents(docker: Docker, image: DockerInspection, recipe: str) -> dict[str, Any]:
     """Return what is attested of an image that is here. Raises SifmarkError if it is of another, or incomplete."""
-    documents = {name: json.loads(content) for name, content in image.attestations().items()}
+    try:
+        documents = {name: read_object(content) for name, content in image.attestations().items()}
+    except ValueError as error:
+        cause = f"an attestation in {attestation_folder(recipe, docker.settings.cache)} does not read: {error}"
+        raise SifmarkError(cause, REBUILD_REMEDY, code="document-invalid") from error
     _require_announced(image, recipe, documents)
     if missing := [name for name in MEDIA_TYPES if name not in documents]:
         folder = attestation_folder(recipe, docker.settings.cache)

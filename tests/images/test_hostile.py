@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from images.sites import call, make_site
 
+from sifmark.attestations.provenance import NAME as PROVENANCE
 from sifmark.core.errors import RegistryError, SifmarkError
 from sifmark.core.files import write_json
 from sifmark.core.process import CommandError, CompletedCommand
@@ -317,21 +318,20 @@ def test_the_image_that_was_looked_at_is_started_though_its_name_moves(
     ("change", "why"),
     [
         ('ENTRYPOINT ["/bin/env"]', "is another image than that of its recipe"),
-        ("ENV PYTHONPATH=/tmp", "is another image than that of its recipe"),
+        (f"ENV SCIF_APPNAME={SMALLEST} PYTHONPATH=/tmp", "is another image than that of its recipe"),
         ("ENV SCIF_APPNAME=lstm", "is an image of workload lstm"),
     ],
 )
 def test_a_name_that_means_another_start_is_refused_and_set_again(
     docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, why: str
 ) -> None:
-    """Layers and labels are the recipe's."""
+    """Layers and labels are the recipe's, and its parent is the recipe's image."""
     monkeypatch.setattr(docker_engine, "names_of", lambda _: (SMALL_NAME,))
     monkeypatch.setattr(docker_engine, "workloads_of", lambda _: (SMALLEST,))
     whole = _named(docker, "cpu", tmp_path, "mine")
     docker.tag_workloads("cpu")
     assert locate(SMALL_NAME, docker) == docker.address(SMALL_NAME)
-    named = f"ENV SCIF_APPNAME={SMALLEST}\n"
-    docker.daemon.build(f"FROM {whole}\n{named}{change}\n", tag=docker.address(SMALL_NAME))
+    docker.daemon.build(f"FROM {whole}\n{change}\n", tag=docker.address(SMALL_NAME))
     with pytest.raises(SifmarkError, match=why) as error:
         locate(SMALL_NAME, docker)
     assert error.value.code == "names-stale"
@@ -402,6 +402,14 @@ def test_what_was_looked_at_is_pushed_though_its_names_move(
             tag(other, repository, name)
 
     monkeypatch.setattr(docker.daemon, "tag", moving_tag)
+    statement = papers / PROVENANCE
+    written = statement.read_bytes()
+    for damaged in (b"{", b"[]", b"\xff", b"[" * 100_000):
+        statement.write_bytes(damaged)
+        with pytest.raises(SifmarkError) as error:
+            publish_docker.push("cpu", registry, "1", docker, docker.settings)
+        assert error.value.code == "document-invalid"
+    statement.write_bytes(written)
     if moves == "the name in the registry":
         with pytest.raises(SifmarkError, match="is not the image that was looked at") as error:
             publish_docker.push("cpu", registry, "1", docker, docker.settings)
