@@ -32,6 +32,10 @@ def _check_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark/engines", symbol, was, becomes, (HOSTILE,), ".venv")
 
 
+def _docker_fault(name: str, folder: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, folder, symbol, was, becomes, (HOSTILE,), ".venv")
+
+
 def _archive_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark/results", symbol, was, becomes, (ARCHIVES,), ".venv")
 
@@ -101,6 +105,32 @@ STUDIES = (
         *(("tests/unit/engines/test_sif.py",), ".venv"),
     ),
     _check_fault("a container outlives its check", "run_isolated", "engine.end_run(name)", "None"),
+    _check_fault("what a name means by then is run", "check_image", "engine.pinned(address)", "address"),
+    _check_fault("a printed command names what a name means", "printed_command", "engine.pinned(address)", "address"),
+    _check_fault("the start of a name's image is not compared", "Docker.image_info", "image.identity()", "'same'"),
+    _check_fault(
+        "a name of another image is not set again", "Docker._is_name_of", "name.identity() == whole.identity()", "True"
+    ),
+    _check_fault(
+        *("a look at an image leaves its volumes", "DockerDaemon.container"),
+        *("container.remove(v=True, force=True)", "container.remove(force=True)"),
+    ),
+    Fault(
+        *("a configuration of megabytes reaches the engine", "sifmark/engines", "DockerInspection.__init__"),
+        *("len(compact_json(self.config)) > _LONGEST_CONFIGURATION", "False"),
+        *(("tests/unit/engines/test_docker_engine.py",), ".venv"),
+    ),
+    _docker_fault("stages look at different images", "sifmark/trust", "verify", "engine.pinned(address)", "address"),
+    _docker_fault("doctor starts another image", "sifmark/doctor", "check_image", "engine.pinned", "str"),
+    _docker_fault(
+        *("what a name means by then is pushed", "sifmark/publish", "_send"),
+        "docker.daemon.tag(identifier, target, repositories.tag)",
+        "docker.daemon.tag(docker.address(name), target, repositories.tag)",
+    ),
+    _docker_fault(
+        *("what the engine pushed is not looked at", "sifmark/publish", "_send"),
+        *("identifier not in (manifest.config.digest, digest)", "False"),
+    ),
     _core_fault("what prints for ever is read for ever", "PipeReader.run", "self._stop()", "None", PROCESSES),
     _report_fault(
         "an anonymous report names the study of the current folder", "_place", "report.results.anonymous", "False"

@@ -43,7 +43,7 @@ def check_image(name: str, engine: Engine, settings: Settings) -> Iterator[Check
 
     A recipe's name stands for its smallest image. Raises SifmarkError if the image gives no result.
     """
-    address = locate(name if name not in recipe_names() else smallest_image(name), engine)
+    address = engine.pinned(locate(name if name not in recipe_names() else smallest_image(name), engine))
     info = engine.image_info(address)
     if info is None or SMALLEST not in info.labels.get(WORKLOADS, "").split(","):
         cause = f"{address} has no {SMALLEST}, which this would run"

@@ -31,6 +31,7 @@ class ImageInfo:
     labels: dict[str, str]
     size: int  # bytes
     content: str  # equal for the names of one image
+    workload: str | None = None  # what the image itself says it is named for; a file says nothing
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,12 @@ class Engine(Protocol):
 
     def address(self, name: str) -> str:
         """Return the address of the image of a name or a recipe, built or not."""
+
+    def pinned(self, address: str) -> str:
+        """Return an address of the image that stays this image's if its name comes to mean another.
+
+        What was checked is run by it; a file stays where it is. Raises SifmarkError if there is no such image.
+        """
 
     def image_info(self, address: str) -> ImageInfo | None:
         """Return the image's labels and size, or None if there is no such image."""

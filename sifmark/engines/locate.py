@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sifmark.core.console import status
+from sifmark.core.console import printable, status
 from sifmark.core.environment import platform_name
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
 from sifmark.core.process import CompletedCommand, run
@@ -17,6 +17,8 @@ from sifmark.recipes.names import Image, find_image, names_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 _LONGEST_ANSWER = 64 << 20  # characters; a result has at most 16 MiB
+_LONGEST_SHOWN = 100  # characters of a label in a message
+_NAMES_REMEDY = "set the names again: sifmark build NAME"
 _FLAG_LABELS = {APPTAINER: RUN_FLAGS, DOCKER: DOCKER_FLAGS}
 
 
@@ -54,7 +56,11 @@ def _locate_image(name: str, engine: Engine) -> str:
     if info is None:
         raise _not_built(image, address, engine)
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
-        raise SifmarkError(f"{address} is an image of recipe {recipe}", REBUILD_REMEDY, code="recipe-mismatch")
+        cause = f"{address} is an image of recipe {printable(recipe[:_LONGEST_SHOWN])}"
+        raise SifmarkError(cause, REBUILD_REMEDY, code="recipe-mismatch")
+    if info.workload not in (None, image.workload):
+        cause = f"{address} is an image of workload {printable(info.workload[:_LONGEST_SHOWN])}"
+        raise SifmarkError(cause, _NAMES_REMEDY, code="names-stale")
     _require_same(engine, address, engine.address(image.recipe))
     return address
 
@@ -82,7 +88,7 @@ def _require_same(engine: Engine, address: str, recipe: str) -> None:
         return
     if engine.inspect(address).identity() != engine.inspect(recipe).identity():
         cause = f"{address} is another image than that of its recipe, {recipe}"
-        raise SifmarkError(cause, "set the names again: sifmark build NAME", code="names-stale")
+        raise SifmarkError(cause, _NAMES_REMEDY, code="names-stale")
 
 
 def locate_recipe(recipe: str, engine: Engine) -> str:
@@ -96,7 +102,8 @@ def require_platform(engine: Engine, address: str) -> None:
     info = engine.image_info(address)
     platform = info.labels.get(PLATFORM) if info else None
     if platform not in (None, platform_name()):
-        cause = f"{Path(address).name} is for {platform}, and this host is {platform_name()}"
+        shown = printable(platform[:_LONGEST_SHOWN])
+        cause = f"{Path(address).name} is for {shown}, and this host is {platform_name()}"
         raise SifmarkError(cause, "pull or build the image on this host", code="platform-unsupported")
 
 

@@ -126,6 +126,7 @@ def run_options(
 def check_image(address: str, engine: Engine, settings: Settings, signed: bool) -> CheckedImage:
     """Look at an image whose run is to be started. Raises CheckFailed if a required signature is not valid."""
     required = signed or settings.require_signature
+    address = engine.pinned(address)
     state = _state_before(address, required)
     return CheckedImage(address, engine, image_facts(engine.inspect(address), required, settings.keys), state)
 
@@ -138,6 +139,7 @@ def printed_command(
     required = signed or settings.require_signature
     _state_before(address, required)
     if required:
+        address = engine.pinned(address)
         require_signed(engine.inspect(address), settings.keys)
     return engine.command(address, "run", arguments, options)
 

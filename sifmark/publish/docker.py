@@ -4,7 +4,6 @@
 adds a variable to the recipe's image: it has a digest of its own, and so attestations and signatures.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -25,13 +24,14 @@ from sifmark.engines.docker.client import BaseUnavailableError, follow, translat
 from sifmark.engines.docker.engine import REPOSITORY, Docker
 from sifmark.engines.docker.inspection import DockerInspection
 from sifmark.oci.images import fetch_manifest
+from sifmark.oci.manifest import Manifest, read_object
 from sifmark.publish import attestations
 from sifmark.publish.attestations import MEDIA_TYPES
 from sifmark.publish.reports import PullReport, PushReport, SigningKey, SignReport
 from sifmark.publish.repositories import DockerListing, Repositories, open_registry_store
 from sifmark.publish.stores import IDENTITY, StoreListing, public_labels, require_allowed
 from sifmark.recipes.labels import PLATFORM, RECIPE
-from sifmark.recipes.names import find_recipe
+from sifmark.recipes.names import find_recipe, names_of
 from sifmark.trust.checks import require_unchanged
 from sifmark.trust.image import image_under_test
 
@@ -48,12 +48,13 @@ def push(name: str, registry: str, tag: str, engine: Engine, settings: Settings)
     with exclusive_lock(lock_path(recipe, docker)):
         image = docker.inspect(docker.address(recipe))
         require_allowed(repositories.store.host, image.address, image.labels, settings)
-        _require_same(docker, repositories, image)
+        identifiers = _identifiers(docker, repositories, image)
         documents = _documents(docker, image, recipe)
         with step(f"push {image.address}, {human_size(image.size)}, to {repositories.address(recipe)}") as progress:
-            digests = {each: _send(docker, repositories, each, progress) for each in repositories.names}
-            for each, digest in digests.items():
-                _attest(repositories, each, digest, documents, _annotations(image))
+            sent = {name: _send(docker, repositories, name, each, progress) for name, each in identifiers.items()}
+            digests = {name: manifest.digest for name, manifest in sent.items()}
+            for each, manifest in sent.items():
+                _attest(repositories, each, manifest, documents, _annotations(image))
         reference = repositories.pinned(recipe, digests[recipe])
         update_record(recipe, docker, pushed=reference)
     names = tuple(map(repositories.tagged, repositories.names))
@@ -83,7 +84,7 @@ def pull(name: str, registry: str, tag: str, engine: Engine, settings: Settings,
         write_image_record(recipe, docker, built, image.labels, pulled=pinned, signed_by=signer)
         if signer:
             ledger.record_trusted(built.digest, settings, signer)
-        docker.daemon.tag(pinned, REPOSITORY, recipe)
+        docker.daemon.tag(image.identifier, REPOSITORY, recipe)
         names = docker.tag_workloads(recipe)
     return PullReport(docker.address(recipe), digest, built.identity, signer, names)
 
@@ -99,12 +100,14 @@ def sign(name: str, key: SigningKey, registry: str, tag: str, engine: Engine, se
     repositories, docker = _repositories(name, registry, tag, settings), _docker(engine)
     recipe = repositories.recipe
     with exclusive_lock(lock_path(recipe, docker)):
+        images: dict[str, DockerInspection] = {}
         for each in repositories.names:
-            require_unchanged(image_under_test(docker, docker.address(each), settings))
-        image = docker.inspect(docker.address(recipe))
-        documents, annotations = _documents(docker, image, recipe), _annotations(image)
+            tested = image_under_test(docker, docker.pinned(docker.address(each)), settings)
+            require_unchanged(tested)
+            images[each] = docker.inspect(tested.address)
+        documents, annotations = _documents(docker, images[recipe], recipe), _annotations(images[recipe])
         with step(f"sign {repositories.tagged(recipe)}, its names and attestations"):
-            signable = [_signable(docker, repositories, each, documents, annotations) for each in repositories.names]
+            signable = [_signable(each, repositories, name, documents, annotations) for name, each in images.items()]
             signature.sign([reference for references in signable for reference in references], key.file)
     reference = repositories.pinned(recipe, repositories.manifest(recipe).digest)
     return SignReport(reference, published=True, summary=f"{reference}: signed, with all its names and attestations")
@@ -125,16 +128,20 @@ def _repositories(name: str, registry: str, tag: str, settings: Settings) -> Rep
     return Repositories(open_registry_store(registry, tag, settings), find_recipe(name))
 
 
-def _require_same(docker: Docker, repositories: Repositories, image: DockerInspection) -> None:
-    """Raise SifmarkError unless all names of a recipe refer to the same image."""
-    for address in map(docker.address, repositories.names):
-        if docker.inspect(address).identity() != image.identity():
-            cause = f"{address} is another image than {image.address}"
+def _identifiers(docker: Docker, repositories: Repositories, image: DockerInspection) -> dict[str, str]:
+    """Return by name what a push sends. Raises SifmarkError unless all names of a recipe refer to the same image."""
+    identifiers = {repositories.recipe: image.identifier}
+    for name in names_of(repositories.recipe):
+        named = docker.inspect(docker.address(name))
+        if named.identity() != image.identity():
+            cause = f"{named.address} is another image than {image.address}"
             raise SifmarkError(cause, "set the names again: sifmark build NAME", code="names-stale")
+        identifiers[name] = named.identifier
+    return identifiers
 
 
 def _signable(
-    docker: Docker,
+    image: DockerInspection,
     repositories: Repositories,
     name: str,
     documents: Mapping[str, Any],
@@ -143,7 +150,7 @@ def _signable(
     """Return the references of an image and its attestations. Raises SifmarkError if the registry has others."""
     manifest = repositories.manifest(name)
     pinned = repositories.pinned(name, manifest.digest)
-    if pinned not in docker.inspect(docker.address(name)).references:
+    if pinned not in image.references:
         raise SifmarkError(f"{pinned} is not the image that is here", _PUSH_REMEDY, code="digest-mismatch")
     published = repositories.attestations(name, manifest.digest)
     ours = attestations.write(documents, manifest.descriptor, annotations)
@@ -167,16 +174,17 @@ def _fetch(docker: Docker, repositories: Repositories, pinned: str, documents: M
     return image
 
 
-def _send(docker: Docker, repositories: Repositories, name: str, progress: Step) -> str:
-    """Push the image of a name, and return its digest. The engine tries again if an upload breaks.
+def _send(docker: Docker, repositories: Repositories, name: str, identifier: str, progress: Step) -> Manifest:
+    """Push the image of a name, and return its manifest. The engine tries again if an upload breaks.
 
     The image keeps its name in the registry here: `sifmark image.sign` knows by it what was pushed. The image that
-    had the name before may be removed.
+    had the name before may be removed. The engine pushes names alone: raises SifmarkError if the name meant another
+    image by then.
     """
     target, pushed = repositories.address(name), False
     former = docker.daemon.attributes(repositories.tagged(name))
     with _registry_errors(repositories), translated_errors():
-        docker.daemon.tag(docker.address(name), target, repositories.tag)
+        docker.daemon.tag(identifier, target, repositories.tag)
         try:
             events = docker.daemon.sdk.api.push(target, tag=repositories.tag, stream=True, decode=True)
             digest = follow(events, None, progress.detail, wanted="Digest")
@@ -186,7 +194,11 @@ def _send(docker: Docker, repositories: Repositories, name: str, progress: Step)
                 docker.daemon.remove(repositories.tagged(name))
     if former is not None:
         docker.daemon.remove_unnamed(former["Id"])
-    return digest
+    manifest = fetch_manifest(repositories.registry, repositories.path(name), digest)
+    if identifier not in (manifest.config.digest, digest):  # of an engine that keeps images as containerd does
+        cause = f"{repositories.pinned(name, digest)} is not the image that was looked at"
+        raise SifmarkError(cause, _PUSH_REMEDY, code="digest-mismatch")
+    return manifest
 
 
 @contextmanager
@@ -202,7 +214,11 @@ def _registry_errors(repositories: Repositories) -> Iterator[None]:
 
 def _documents(docker: Docker, image: DockerInspection, recipe: str) -> dict[str, Any]:
     """Return what is attested of an image that is here. Raises SifmarkError if it is of another, or incomplete."""
-    documents = {name: json.loads(content) for name, content in image.attestations().items()}
+    try:
+        documents = {name: read_object(content) for name, content in image.attestations().items()}
+    except ValueError as error:
+        cause = f"an attestation in {attestation_folder(recipe, docker.settings.cache)} does not read: {error}"
+        raise SifmarkError(cause, REBUILD_REMEDY, code="document-invalid") from error
     _require_announced(image, recipe, documents)
     if missing := [name for name in MEDIA_TYPES if name not in documents]:
         folder = attestation_folder(recipe, docker.settings.cache)
@@ -216,12 +232,15 @@ def _annotations(image: DockerInspection) -> dict[str, str]:
 
 
 def _attest(
-    repositories: Repositories, name: str, digest: str, documents: Mapping[str, Any], annotations: Mapping[str, str]
+    repositories: Repositories,
+    name: str,
+    image: Manifest,
+    documents: Mapping[str, Any],
+    annotations: Mapping[str, str],
 ) -> None:
     """Let attestations refer to an image that was pushed."""
     path = repositories.path(name)
     origin = None if name == repositories.recipe else repositories.path(repositories.recipe)
-    image = fetch_manifest(repositories.registry, path, digest)
     manifests = attestations.write(documents, image.descriptor, annotations)
     attestations.push(repositories.registry, path, manifests, documents, origin)
 
@@ -230,7 +249,7 @@ def _require_announced(image: DockerInspection, recipe: str, documents: Mapping[
     """Raise SifmarkError if an image is not the recipe's for this machine, or its provenance is of another."""
     for label, wanted in ((RECIPE, recipe), (PLATFORM, platform_name())):
         if image.labels.get(label) != wanted:
-            cause = f"{image.address} has {label} {image.labels.get(label)}, not {wanted}"
+            cause = f"{image.address} has {label} {image.labels.get(label)!r:.100}, not {wanted}"
             raise SifmarkError(cause, _NOT_ANNOUNCED_REMEDY, code="not-as-announced")
     subject = [{"name": IMAGE, "digest": {"sha256": image.identity().removeprefix("sha256:")}}]
     if documents.get(PROVENANCE, {}).get("subject") != subject:

@@ -10,11 +10,12 @@ from sifmark.recipes.labels import BASE_DIGEST, BUILD_KEY, PLATFORM, RECIPE, STA
 from sifmark.recipes.recipe import load_recipe
 
 _DIGEST = r"sha256:[0-9a-f]{64}"
+_NAME = r"[a-z][a-z0-9_]{0,99}"
 # What labels must look like before anything is done with them.
 _LABEL_FORMS = {
-    RECIPE: r"[a-z][a-z0-9_]*",
-    WORKLOADS: r"[a-z][a-z0-9_]*(,[a-z][a-z0-9_]*)*",
-    PLATFORM: r"[a-z0-9_]+",
+    RECIPE: _NAME,
+    WORKLOADS: rf"{_NAME}(,{_NAME}){{0,999}}",
+    PLATFORM: r"[a-z0-9_]{1,100}",
     STAND_IN: r"true|false",
     BUILD_KEY: _DIGEST,
     BASE_DIGEST: _DIGEST,
@@ -69,7 +70,7 @@ def image_under_test(engine: Engine, address: str, settings: Settings, signed: b
     inspection = engine.inspect(address)
     for label, form in _LABEL_FORMS.items():
         if re.fullmatch(form, inspection.labels.get(label, "")) is None:
-            cause = f"its label {label} is {inspection.labels.get(label)!r}"
+            cause = f"its label {label} is {inspection.labels.get(label)!r:.100}"
             raise CheckFailed(cause, "is it an image that sifmark built?", code="not-sifmark-image")
     return ImageUnderTest(engine, address, inspection, settings, signed or settings.require_signature)
 

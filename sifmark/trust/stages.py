@@ -118,10 +118,11 @@ def verify(
     With `signed` a trusted signature is required.
     """
     results: list[StageResult] = []
+    pinned = engine.pinned(address)
     for stage in STAGES if stages is None else stages:
         refused = stage.starts_image and _is_distrusted(results)
         with step(f"{Path(address).name}: {stage.name}"):
-            results.append(_run_stage(stage, engine, address, settings, signed, refused))
+            results.append(_run_stage(stage, engine, pinned, settings, signed, refused))
     return results
 
 

@@ -171,6 +171,9 @@ class FakeEngine:
     def address(self, name: str) -> str:
         return f"fake:{name}"
 
+    def pinned(self, address: str) -> str:
+        return address
+
     def image_info(self, address: str) -> ImageInfo | None:
         image = self.images.get(address)
         return ImageInfo(image.labels, 1000, image.runs) if image is not None else None

@@ -138,7 +138,7 @@ class DockerDaemon:
         with translated_errors():
             while True:
                 try:
-                    self.sdk.containers.get(name).remove(force=True)
+                    self.sdk.containers.get(name).remove(v=True, force=True)
                 except NotFound:
                     return
                 except APIError:  # the engine is removing it already
@@ -165,7 +165,7 @@ class DockerDaemon:
         try:
             yield container
         finally:
-            container.remove(force=True)
+            container.remove(v=True, force=True)  # with the volumes that the image declares
 
 
 def follow(

@@ -68,13 +68,16 @@ class Docker:
         """Return the tag of our repository."""
         return f"{REPOSITORY}:{name}"
 
+    def pinned(self, address: str) -> str:
+        """Return the identifier, since a name can be given to another image at any time."""
+        return self.inspect(address).identifier
+
     def image_info(self, address: str) -> ImageInfo | None:
         """Return labels and size of a local image, or None if there is no such image."""
-        image = self.daemon.attributes(address)
-        if image is None:
+        if self.daemon.attributes(address) is None:
             return None
-        labels = dict(image["Config"].get("Labels") or {})
-        return ImageInfo(labels, int(image["Size"]), sha256_json([image["RootFS"], labels]))
+        image = self.inspect(address)
+        return ImageInfo(image.labels, image.size, image.identity(), image.workload)
 
     @contextmanager
     def build(self, plan: Plan, log: Path) -> Iterator[BuiltImage]:
@@ -137,14 +140,20 @@ class Docker:
         outdated: list[dict[str, Any]] = []
         for name, workload in zip(names, workloads_of(recipe), strict=True):
             tagged = self.daemon.attributes(self.address(name))
-            if image and (tagged is None or tagged.get("Parent") != image["Id"]):
-                dockerfile = f"FROM {self.address(recipe)}\nENV {WORKLOAD}={workload}\n"
+            if image and (tagged is None or not self._is_name_of(tagged, image, workload)):
+                dockerfile = f"FROM {image['Id']}\nENV {WORKLOAD}={workload}\n"
                 self.daemon.build(dockerfile, tag=self.address(name))
                 outdated += [tagged] if tagged else []
         parents = (image.get("Parent") for image in outdated)
         for identifier in filter(None, dict.fromkeys([*(image["Id"] for image in outdated), *parents])):
             self.daemon.remove_unnamed(identifier)
         return names
+
+    def _is_name_of(self, tagged: dict[str, Any], image: dict[str, Any], workload: str) -> bool:
+        """Return whether an image is another one and the name of a workload, and nothing else."""
+        name, whole = self.inspect(tagged["Id"]), self.inspect(image["Id"])
+        is_child = tagged.get("Parent") == whole.identifier
+        return is_child and name.workload == workload and name.identity() == whole.identity()
 
     def remove(self, recipe: str) -> Iterable[str]:
         """Remove the tags of a recipe, and so its image."""

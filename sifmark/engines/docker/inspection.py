@@ -11,7 +11,7 @@ from typing import Any
 from sifmark.attestations import provenance, sbom
 from sifmark.core.console import status
 from sifmark.core.errors import REBUILD_REMEDY, SifmarkError
-from sifmark.core.files import sha256_json
+from sifmark.core.files import compact_json, human_size, sha256_json
 from sifmark.engines import CheckFailed
 from sifmark.engines.docker import signature
 from sifmark.engines.docker.attestations import IMAGE, attestation_folder
@@ -19,17 +19,20 @@ from sifmark.engines.docker.client import DockerDaemon, stream_of, translated_er
 from sifmark.recipes import render
 from sifmark.recipes.labels import RECIPE
 from sifmark.recipes.plan import Plan
+from sifmark.recipes.recipe import recipe_names
 
 # The variable that tells the entrypoint its workload, as in SCIF. An image name adds it.
 WORKLOAD = "SCIF_APPNAME"
 # Fields of the configuration that describe where a build was done, not what runs.
 _BUILD_FIELDS = ("Hostname", "Domainname", "Image")
+# An engine takes minutes to start, and to remove, what has a configuration of megabytes.
+_LONGEST_CONFIGURATION = 1 << 20  # bytes
 _OUR_FOLDERS = (render.SITE, render.CODE, render.APPS)
 _OUR_LAYERS = (render.SITE_LAYER, render.CODE_LAYER)
 
 
 class DockerInspection:
-    """The inspection of one local image. Raises SifmarkError if there is no such image."""
+    """The inspection of one local image. Raises SifmarkError if there is no such image, or no engine can take it."""
 
     signature_covers_attestations = False  # they are outside the image, with signatures of their own
 
@@ -40,8 +43,11 @@ class DockerInspection:
             remedy = "build it: sifmark build NAME --engine docker"
             raise SifmarkError(f"Docker has no image {address}", remedy, code="image-not-built")
         self.identifier, self.size = str(attributes["Id"]), int(attributes["Size"])
-        self.config: dict[str, Any] = attributes["Config"]
-        self.layers: list[str] = attributes["RootFS"]["Layers"]
+        self.config: dict[str, Any] = attributes["Config"] or {}
+        if len(compact_json(self.config)) > _LONGEST_CONFIGURATION:
+            cause = f"the configuration of {address} is longer than {human_size(_LONGEST_CONFIGURATION)}"
+            raise SifmarkError(cause, f"remove it: docker image rm {address}", code="not-sifmark-image")
+        self.layers: list[str] = attributes["RootFS"].get("Layers") or []
         self.labels = dict(self.config.get("Labels") or {})
         self.environment = dict(variable.partition("=")[::2] for variable in self.config.get("Env") or ())
         self.workload = self.environment.pop(WORKLOAD, None)
@@ -66,7 +72,7 @@ class DockerInspection:
         """Accept another identifier only of a workload's name, which adds a variable. Raises CheckFailed."""
         if self.identifier == recorded:
             return "identity and identifier as recorded"
-        if self.workload and self.address.endswith(f":{self.workload}-{self.labels.get(RECIPE)}"):
+        if self.workload:
             return f"identity as recorded; this name adds {WORKLOAD}={self.workload} and nothing else"
         cause = "what would run is as recorded, but it is another image than was built"
         raise CheckFailed(cause, REBUILD_REMEDY, code="digest-mismatch")
@@ -74,7 +80,7 @@ class DockerInspection:
     def require_start(self) -> str:
         """Check the entrypoint, and the variables that every run has. Raises CheckFailed."""
         if self.config.get("Entrypoint") != [f"/{render.CODE}/run"]:
-            cause = f"it starts {self.config.get('Entrypoint')}, not our entrypoint"
+            cause = f"it starts {self.config.get('Entrypoint')!s:.100}, not our entrypoint"
             raise CheckFailed(cause, REBUILD_REMEDY, code="image-altered")
         if missing := [key for key, value in render.FIXED_ENVIRONMENT.items() if self.environment.get(key) != value]:
             cause = f"its environment lacks {', '.join(missing)}"
@@ -137,7 +143,10 @@ class DockerInspection:
 
     def attestations(self) -> dict[str, bytes]:
         """Return all attestations that its build wrote beside its record, by name."""
-        folder = attestation_folder(Path(self.labels.get(RECIPE, "none")).name, self._cache)
+        recipe = self.labels.get(RECIPE, "")
+        if recipe not in recipe_names():  # it would be part of a path
+            return {}
+        folder = attestation_folder(recipe, self._cache)
         paths = (folder / name for name in (sbom.SPDX, sbom.CYCLONEDX, provenance.NAME))
         return {path.name: path.read_bytes() for path in paths if path.is_file()}
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from unit.refusals import refused
 
+from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings, load_settings
 from sifmark.engines import Forecast
 from sifmark.engines.apptainer import engine
@@ -25,6 +26,7 @@ from sifmark.engines.docker.client import (
 )
 from sifmark.engines.docker.engine import Docker, stage_tag
 from sifmark.recipes.hardware import Access, all_hardware
+from sifmark.recipes.labels import RECIPE
 from sifmark.recipes.plan import make_plan
 
 
@@ -210,6 +212,35 @@ def test_a_build_needs_no_room_for_images_here(site: Settings, monkeypatch: pyte
     assert docker.forecast(plan) == Forecast(cached=150)
     monkeypatch.setattr(engine, "cached_size", lambda *_: None)
     assert docker.forecast(plan) == Forecast()
+
+
+@pytest.mark.parametrize("config", [None, {}, {"Labels": None, "Env": None}])
+def test_an_image_that_says_nothing_of_itself_is_read(config: object, site: Settings) -> None:
+    docker = Docker(site)
+    docker.daemon = StandInDaemon(Config=config, RootFS={"Type": "layers"})
+    info = docker.image_info("sifmark:cpu")
+    assert info is not None and (info.labels, info.workload) == ({}, None)
+    assert docker.inspect("sifmark:cpu").layers == []
+
+
+@pytest.mark.parametrize("field", ["Labels", "Entrypoint", "Env"])
+def test_a_configuration_of_megabytes_reaches_no_engine(field: str, site: Settings) -> None:
+    docker, long = Docker(site), "a" * (1 << 20)
+    docker.daemon = StandInDaemon(Config={field: {"x": long} if field == "Labels" else [long]})
+    for look in (docker.pinned, docker.image_info, docker.inspect):
+        with refused(SifmarkError, "not-sifmark-image", "longer than") as caught:
+            look("sifmark:cpu")
+        assert len(str(caught.value)) < 1000 and "docker image rm sifmark:cpu" in caught.value.remedy
+
+
+def test_a_recipe_that_is_not_here_is_no_part_of_a_path(site: Settings) -> None:
+    docker = Docker(site)
+    secret = site.cache / "docker" / "papers" / "x" / "provenance.json"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("{}")
+    for recipe in ("x", "..", "../papers/x", "a" * 5000):
+        docker.daemon = StandInDaemon(Config={"Labels": {RECIPE: recipe}})
+        assert docker.inspect("sifmark:cpu").attestations() == {}
 
 
 @pytest.mark.parametrize("published", [True, False])
