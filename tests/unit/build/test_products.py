@@ -51,7 +51,7 @@ def test_workloads_have_their_bounds_on_a_device(capsys: pytest.CaptureFixture[s
     (of_training, *_) = rows["resnet50"]["bounds"]
     expected = {"device": "NVIDIA H100 80GB HBM3", "task": "training", "precision": "bf16", "unit": "images/s"}
     assert expected.items() <= of_training.items() and 40_000 < of_training["throughput"] < 41_000
-    assert {bound["device"] for bound in rows["resnet50"]["bounds"]} == {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"}
+    assert {bound["device"] for bound in rows["resnet50"]["bounds"]} >= {"NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe"}
     show_list("workloads", site, "table", "GC2")
     captured = capsys.readouterr()
     assert "GC200" not in captured.out and "No bound: all_gather" in captured.err
