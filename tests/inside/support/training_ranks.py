@@ -45,11 +45,14 @@ def ranks_of(task, workload, strategy, **options):
     with contextlib.ExitStack() as stack:
         ranks = [stack.enter_context(started({**job, "rank": rank})) for rank in range(world)]
         if strategy:
-            place = ranks[0].stdout.readline()
-            for rank in ranks[1:]:
-                rank.stdin.write(place)
+            first = json.loads(ranks[0].stdout.readline())
+            everyone = first[-1]  # as Rendezvous says
+            points = [first, *(json.loads(rank.stdout.readline()) for rank in ranks[1:] if everyone)]
+            for rank in ranks if everyone else ranks[1:]:
+                rank.stdin.write(json.dumps(points) + "\n")
                 rank.stdin.flush()
-        outputs = [rank.communicate(timeout=240) for rank in ranks]
+        # The end of its input lets the first rank leave, after the others.
+        outputs = [rank.communicate(timeout=240) for rank in reversed(ranks)][::-1]
         if any(rank.returncode for rank in ranks):
             raise AssertionError("\n".join(errors[-3000:] for _, errors in outputs))
     return [json.loads(output.splitlines()[-1]) for output, _ in outputs]
