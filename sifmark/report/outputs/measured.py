@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
+from sifmark.report.anonymous import WITHHELD
 from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
 from sifmark.report.charts.chart import Chart, ChartTable, Spec
@@ -59,12 +60,10 @@ from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.documents import value_at
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
-from sifmark.studies.study import Output, Run, Study
+from sifmark.studies.study import Output, Run, Scalar, Study
 
 _INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
-SYSTEM = "system"
-_PATHS = ("data", "evaluation_data")  # keys whose values are paths
-_KEY = "run."  # before a key of runs, the name of a field that results do not have
+SYSTEM, WORKLOAD = "system", "workload"
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
 
@@ -148,23 +147,27 @@ def fill(results: ReportResults, runs: RunsOf, output: Output) -> FilledOutput |
 
 
 def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) -> ReportResult:
-    """Return a result with the keys of runs that an output shows among its fields, so that they tell it from others."""
+    """Return a result with the keys of its run among its fields, so that another cell is no repeat of it."""
     document, fields = result.document, dict(result.observation.fields)
-    for key in (output.x, *output.series):
-        if key in _PATHS:
-            # An anonymous report names no path, and the format of the data in its place.
-            path = run.cell.get(key)
-            fields[_KEY + key] = document["data"]["source"] if anonymous or path is None else PurePath(str(path)).name
-        elif key in FIELD_OF:
+    for key in dict.fromkeys((*run.cell, output.x, *output.series)):
+        if key in FIELD_OF:
             fields.setdefault(FIELD_OF[key], 1 if key == "nodes" else value_at(document, FIELD_OF[key]))
         elif key != SYSTEM:
-            fields[_KEY + key] = document["workload"].get(key, run.cell.get(key))
+            value = document["workload"]["task"] if key == "task" else run.cell.get(key)
+            fields[key] = document["data"]["source"] if key == "data" and value is None else _public(value, anonymous)
     return replace(result, observation=replace(result.observation, fields=fields))
+
+
+def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
+    """Return a value of a study file as a report may have it: of a path the name, in an anonymous report none."""
+    if not isinstance(value, str) or re.fullmatch(r"[\w.,-]+", value):
+        return value
+    return WITHHELD if anonymous else PurePath(value).name
 
 
 def _field_of(results: ReportResults, key: str) -> str:
     """Return the field of results that has a key of runs."""
-    return results.by if key == SYSTEM else FIELD_OF.get(key, _KEY + key)
+    return results.by if key == SYSTEM else FIELD_OF.get(key, key)
 
 
 def _text(results: ReportResults, system: str, fields: Mapping[str, Any], key: str) -> str:
@@ -186,13 +189,15 @@ def _repeats(output: Output, mark: PublishedMark, ids: set[str]) -> bool:
 def _distinguished(
     results: ReportResults, points: Sequence[Point], output: Output
 ) -> tuple[tuple[str, ...], Mapping[int, str]]:
-    """Return the keys of an output's lines, with that of systems if they need it, and what else tells points apart."""
+    """Return the keys of an output's lines, with those of systems and workloads if they need it, and what is left."""
     keys = tuple(key for key in dict.fromkeys(output.series) if key != output.x)
-    if SYSTEM not in (output.x, *keys) and _alike(results, points, (output.x, *keys)):
-        keys = (SYSTEM, *keys)
+    for key in (SYSTEM, WORKLOAD):
+        differs = len({_text(results, point.system, point.fields, key) for point in points}) > 1
+        if key not in (output.x, *keys) and differs and _alike(results, points, (output.x, *keys)):
+            keys = (key, *keys)
     variants: dict[int, str] = {}
     for alike in _alike(results, points, (output.x, *keys)):
-        names = variant_fields(results, alike, *(_field_of(results, key) for key in (output.x, *keys)))
+        names = variant_fields(results, alike, "workload.unit", *(_field_of(results, key) for key in (output.x, *keys)))
         variants |= {id(point): variant(point.fields, names) for point in alike}
     return keys, variants
 
