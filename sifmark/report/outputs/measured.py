@@ -26,6 +26,7 @@ from sifmark.report.charts.glyphs import (
     published,
 )
 from sifmark.report.charts.series import (
+    PER_DEVICE,
     Place,
     PointSeries,
     failed_runs,
@@ -57,13 +58,14 @@ from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, 
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.intervals import CONFIDENCE
+from sifmark.results.comparison.scaling import WEAK
 from sifmark.results.documents import value_at
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Output, Run, Scalar, Study
 
 _INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
-SYSTEM, WORKLOAD = "system", "workload"
+SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
 
@@ -127,10 +129,17 @@ def fill(results: ReportResults, runs: RunsOf, output: Output) -> FilledOutput |
 
     They are compared with each other alone, so that no other result changes a mean or is refused for them.
     """
-    shown = tuple(
-        _with_keys(each, of_it[0], output, results.anonymous)
+    own_runs = {
+        each.observation.id: next(run for run in runs[each.observation.id] if run.group in output.groups)
         for each in results.members
-        if (of_it := [run for run in runs.get(each.observation.id, ()) if run.group in output.groups])
+        if any(run.group in output.groups for run in runs[each.observation.id])
+    }
+    if any(run.cell.get("scaling") == WEAK for run in own_runs.values()):
+        output = replace(output, series=tuple(PER_DEVICE if key == BATCH else key for key in output.series))
+    shown = tuple(
+        _with_keys(each, own_runs[each.observation.id], output, results.anonymous)
+        for each in results.members
+        if each.observation.id in own_runs
     )
     own = replace(results, members=shown)
     every = [point for section in own.sections for point in section.all_points(output.y)]
@@ -152,6 +161,8 @@ def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) 
     for key in dict.fromkeys((*run.cell, output.x, *output.series)):
         if key in FIELD_OF:
             fields.setdefault(FIELD_OF[key], 1 if key == "nodes" else value_at(document, FIELD_OF[key]))
+        elif key == PER_DEVICE:
+            fields[key] = document["configuration"][BATCH] // run.devices
         elif key != SYSTEM:
             value = document["workload"]["task"] if key == "task" else run.cell.get(key)
             fields[key] = document["data"]["source"] if key == "data" and value is None else _public(value, anonymous)
@@ -227,7 +238,7 @@ def _lines(
                 None, [names[first.system] if SYSTEM in keys and several else "", variant(first.fields, shown), more]
             )
         )
-        or names[first.system]
+        or (column_of(first.metric) if place.field == results.by else names[first.system])
         for (*_, more), (first, *_) in groups.items()
     )
     systems = [results.systems[0] if place.field == results.by else first.system for first, *_ in groups.values()]

@@ -109,6 +109,7 @@ def test_an_output_shows_each_run_of_its_groups_where_it_belongs_and_no_other(na
     output = next(each for each in study.outputs if each.name == output_name)
     filled = fill(results, runs_of_results(results, study), output)
     assert filled is not None
+    assert {*filled.keys} >= {key for key in output.series if key not in ("batch_size", output.x)}
     wanted = {number for number, runs in cells.items() if any(run.group in output.groups for run in runs)}
     shown = [each.observation.id for point in filled.points for each in point.results]
     assert Counter(shown) == Counter(wanted)
@@ -117,10 +118,9 @@ def test_an_output_shows_each_run_of_its_groups_where_it_belongs_and_no_other(na
     column = {title: place for place, title in enumerate(chart.table.columns)}
     for row_of, result in rows_by_result(filled, chart.table.rows):
         runs = [run for run in cells[result.observation.id] if run.group in output.groups]
-        for key in dict.fromkeys((output.x, *output.series)):
+        for key in dict.fromkeys((output.x, *filled.keys)):
             expected = {text for run in runs for text in texts_of(run, key)}
-            if expected and key.replace("_", " ") in column:
-                assert row_of[column[key.replace("_", " ")]] in expected, key
+            assert not expected or row_of[column[key.replace("_", " ")]] in expected, key
     if chart.spec and len(filled.lines) <= 16:
         drawn = {row["href"] for row in data_of(chart.spec) if row.get("href", "").startswith("#result-")}
         assert drawn == {f"#result-{number}" for number in wanted}
@@ -128,13 +128,20 @@ def test_an_output_shows_each_run_of_its_groups_where_it_belongs_and_no_other(na
 
 def texts_of(run: Run, key: str) -> set[str]:
     """What a table may say of a key of a run; nothing if the study leaves it to the image."""
-    value = {"system": run.system, "devices": run.devices, "nodes": run.nodes}.get(key, run.cell.get(key))
+    own = {"system": run.system, "devices": run.devices, "nodes": run.nodes}
+    if key == "batch_size_per_device" and (run.cell.get("scaling") == "weak" or run.devices == 1):
+        return {str(run.cell["batch_size"])}
+    value = own.get(key, run.cell.get(key))
     if value is None or value in ("max", "whole") or (key == "batch_size" and run.cell.get("scaling") == "weak"):
         return set()
     if key == "strategy" and run.devices == 1:
         return {UNKNOWN}
     return {
-        Path(value).name if key == "data" else str(value).lower() if value is True or value is False else str(value)
+        Path(str(value)).name
+        if key == "data"
+        else str(value).lower()
+        if value is True or value is False
+        else str(value)
     }
 
 
