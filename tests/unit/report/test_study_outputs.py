@@ -398,3 +398,16 @@ def test_labels_of_an_anonymous_report_do_not_hide_runs(tmp_path: Path) -> None:
         members.append(ReportResult(replace(each.observation, fields=fields), document, own_origin=each.origin))
     rows = shown(replace(results, members=tuple(members), anonymous=True), study)
     assert places(rows, 2) == [(batch, site) for batch in ("16", "8") for site in ("site-1", "site-2")]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_two_outputs_of_a_shipped_study_show_the_same(name: str) -> None:
+    study, _, cells = filled_study(name)
+    pictures = Counter(
+        (
+            *(output.x, output.y, frozenset(output.series)),
+            frozenset(number for number, runs in cells.items() if any(run.group in output.groups for run in runs)),
+        )
+        for output in study.outputs
+    )
+    assert set(pictures.values()) <= {1}
