@@ -4,11 +4,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from sifmark.core.errors import unknown_name
 from sifmark.report.anonymous import Anonymiser
-from sifmark.report.results import ACCELERATOR, SITE, Document, ReportResult, ReportResults
+from sifmark.report.results import ACCELERATOR, SITE, Document, ReportResult, ReportResults, origin_of
 from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.documents import MetricValue
+from sifmark.results.identity import RunIdentity
+from sifmark.results.load import LoadedResult
 
 
 def load_report_results(
@@ -44,7 +46,16 @@ def load_report_results(
         allowed=frozenset(allowed),
         baseline=(by, baseline) if by and baseline else None,
     )
-    replaced, clean = (anonymiser.result, anonymiser.text) if anonymiser else (None, str)
+    origins: dict[str, RunIdentity] = {}
+
+    def replaced(result: LoadedResult) -> LoadedResult:
+        if anonymiser is None:
+            return result
+        if not result.problems:
+            origins[result.document["id"]] = origin_of(result.document)
+        return anonymiser.result(result)
+
+    clean = anonymiser.text if anonymiser else str
     collection = load_observations(sorted(set(paths)), query, "", trusted_keys, keep, replaced)
     if only:
         collection.observations = [each for each in collection.observations if each.id in only]
@@ -53,7 +64,9 @@ def load_report_results(
         by = naming_field(collection.observations)
         baseline = anonymiser.value(by, baseline) if anonymiser and baseline else baseline
     _require_system(baseline, by, collection.observations)
-    members = (ReportResult(each, documents[each.id]) for each in collection.observations)
+    members = (
+        ReportResult(each, documents[each.id], own_origin=origins.get(each.id)) for each in collection.observations
+    )
     return ReportResults(
         members=tuple(sorted(members, key=lambda each: (each.document["started"], each.observation.id))),
         invalid=tuple(sorted(collection.invalid)),

@@ -5,7 +5,7 @@ A number is in a report only if `compare` would print it: charts and tables take
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.comparison.sessions import BETWEEN
+from sifmark.results.identity import RunIdentity, identity_of
 from sifmark.results.marks import Mark, marks_of_number, marks_of_result
 
 SITE, ACCELERATOR = "site", "accelerator.name"
@@ -42,16 +43,28 @@ class ReportResult:
     observation: Observation
     document: Document
     own_marks: tuple[Mark, ...] | None = None  # where the document is not the whole one
+    own_origin: RunIdentity | None = None  # where labels stand for names in the document
 
     @property
     def marks(self) -> tuple[Mark, ...]:
         """The reasons not to publish it."""
         return marks_of_result(self.document) if self.own_marks is None else self.own_marks
 
+    @cached_property
+    def origin(self) -> RunIdentity:
+        """Which run it is of. It may have names that a report must not say."""
+        return self.own_origin or origin_of(self.document)
+
     @property
     def anchor(self) -> str:
         """The name of its place on the page."""
         return f"result-{self.observation.id}"
+
+
+def origin_of(document: Document) -> RunIdentity:
+    """Return which run a valid result is of; one that no option named a site for may have one of its environment."""
+    identity = identity_of(document)
+    return replace(identity, site=identity.site or document["site"] or "")
 
 
 def everywhere_marks(results: Iterable[ReportResult]) -> tuple[Mark, ...]:

@@ -18,9 +18,7 @@ from sifmark.studies.study_file import Place, StudyFile, find_study, read_study_
 
 __all__ = ["load_study", "study_names", "variant_names"]
 
-# What rows, lines and axes may stand for besides the keys of runs.
-MORE_FIELDS = ("system", "nodes", "devices", "size", "step", "epoch", "phase", "percentile")
-DERIVED_METRICS = ("efficiency", "speedup")  # of a group of results, from their throughput
+SYSTEM = "system"  # what rows, lines and axes may stand for besides the keys of runs
 _EPOCH = re.compile(r"epochs\.[1-9][0-9]*(\.throughput)?")
 
 
@@ -84,7 +82,7 @@ def _outputs(file: StudyFile, document: Mapping[str, Any], groups: Sequence[Grou
         _require_known(file, "run", table.get("runs", ()), names, (*place, "runs"))
         if not _EPOCH.fullmatch(table["y"]):
             _require_known(file, "metric", [table["y"]], metric_names(), (*place, "y"))
-        fields = (*axis_keys(), *MORE_FIELDS)
+        fields = (*axis_keys(), SYSTEM)
         _require_known(file, "key of runs", [table["x"]], fields, (*place, "x"))
         _require_known(file, "key of runs", table.get("series", ()), fields, (*place, "series"))
         outputs[table["name"]] = Output(
@@ -94,7 +92,7 @@ def _outputs(file: StudyFile, document: Mapping[str, Any], groups: Sequence[Grou
             groups=tuple(table.get("runs", names)),
             x=table["x"],
             y=table["y"],
-            series=tuple(table.get("series", ("system",))),
+            series=tuple(table.get("series", (SYSTEM,))),
             published=table.get("published", ""),
         )
     return tuple(outputs.values())
@@ -114,10 +112,10 @@ def _require_known(file: StudyFile, kind: str, names: Iterable[str], existing: I
 
 @cache
 def metric_names() -> tuple[str, ...]:
-    """Return the metrics of results, phases among them, and those that are derived from several; not `epochs.N`."""
+    """Return the metrics of results, phases among them; not `epochs.N`."""
     fields = read_schema("result-1.2")["properties"]
     phases = (f"phases.{name}" for name in fields["phases"]["properties"])
-    return (*fields["metrics"]["properties"], *phases, *DERIVED_METRICS)
+    return (*fields["metrics"]["properties"], *phases)
 
 
 def result_paths(paths: Sequence[str], study: str, results: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from sifmark.results.numbers import format_number
 
 MOST_LINES = 16  # of a chart: more are in its table alone
 _PART_OF_BATCH = "configuration.micro_batch_size"
+PER_DEVICE = "batch_size_per_device"  # of runs that keep it along their devices
 PRECISION, CONCURRENCY = "configuration.precision", "configuration.concurrency"
 _CHOICES = (DEVICES, STRATEGY, BATCH)  # they are worth a line of their own, whatever follows from them
 # How a value reads as part of a label.
@@ -31,6 +32,10 @@ _VALUES = {
     BATCH: "batch {}",
     CONCURRENCY: "{} clients",
     "configuration.threads": "{} threads",
+    "workload.name": "{}",
+    "data": "{}",
+    PER_DEVICE: "batch {} per device",
+    _PART_OF_BATCH: "micro-batch {}",
 }
 
 

@@ -2,9 +2,12 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
+from typing import Any
 
+from sifmark.report.anonymous import WITHHELD
 from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
 from sifmark.report.charts.chart import Chart, ChartTable, Spec
@@ -19,17 +22,17 @@ from sifmark.report.charts.glyphs import (
     curves,
     failures,
     layered,
+    panel_chart,
     published,
 )
 from sifmark.report.charts.series import (
+    PER_DEVICE,
     Place,
     PointSeries,
     failed_runs,
-    labels_of,
     lines_of,
     most_complete,
     printed_figures,
-    series_of,
     styles_of,
     system_labels,
     variant,
@@ -37,10 +40,12 @@ from sifmark.report.charts.series import (
 )
 from sifmark.report.charts.words import (
     caption,
+    caption_missing,
     caption_more_lines,
     caption_reservations,
     caption_sources,
     describe,
+    distinct,
     failure_text,
     mean_text,
     published_text,
@@ -48,17 +53,21 @@ from sifmark.report.charts.words import (
     scale_of_points,
     short,
 )
-from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults, Section
+from sifmark.report.outputs.members import RunsOf, runs_of_results
+from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults
 from sifmark.results.catalogue import column_of
+from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.intervals import CONFIDENCE
-from sifmark.results.numbers import Scale
+from sifmark.results.comparison.scaling import WEAK
+from sifmark.results.documents import value_at
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
-from sifmark.studies.study import Group, Output, Scalar, Study
+from sifmark.studies.study import Output, Run, Scalar, Study
 
 _INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
-SYSTEM, WORKLOAD, DATA = "system", "workload", "data"  # keys along which places are names
-_IDENTITY = ("workload", "task", "precision", "strategy")  # keys of a group that its results cannot differ in
+SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
+_VARIANT = "variant"  # the column of what else tells rows apart
+_NOTHING = "-"
 
 
 @dataclass(frozen=True)
@@ -66,11 +75,14 @@ class FilledOutput:
     """An output with what results have of it."""
 
     output: Output
-    results: ReportResults
+    results: ReportResults  # all of the report: they have the order and the colours of systems
     place: Place
+    keys: tuple[str, ...]  # of runs, which lines, or columns of a table, stand for
     lines: tuple[PointSeries, ...]
+    without: tuple[Point, ...]  # runs that lack the metric
     failed: tuple[Failure, ...]
     marks: tuple[PublishedMark, ...]
+    variants: Mapping[int, str]  # what else tells points apart, by their `id()`
 
     @property
     def points(self) -> list[Point]:
@@ -78,124 +90,183 @@ class FilledOutput:
         return [point for line in self.lines for point in line.points]
 
     @property
-    def unit(self) -> str:
-        """The unit of all points."""
-        return self.points[0].unit
-
-    @property
-    def scale(self) -> Scale:
-        """The unit in which they are shown."""
-        return scale_of_points(self.points)
-
-    @property
     def quantity(self) -> str:
         """What is measured, in words."""
         return column_of(self.output.y).replace("_", " ")
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the places are names, and not numbers."""
+        return any(self.place.of(point.fields) is None for point in self.points)
+
+    @property
+    def by_unit(self) -> "list[FilledOutput]":
+        """The output once for each unit, with the lines that have it."""
+        units = dict.fromkeys(point.unit for point in self.points)
+        return [self._of_unit(unit) for unit in units]
+
+    def _of_unit(self, unit: str) -> "FilledOutput":
+        parts = [
+            replace(line, points=tuple(point for point in line.points if point.unit == unit)) for line in self.lines
+        ]
+        marks = tuple(mark for mark in self.marks if mark.unit == unit or mark.low is None)
+        return replace(self, lines=tuple(part for part in parts if part.points), marks=marks)
+
     def at(self, point: Point) -> str:
         """Return the place of a point as text."""
-        document = point.results[0].document
-        match self.output.x:
-            case "system":
-                return system_labels(self.results)[point.system]
-            case "workload":
-                return short(document["workload"]["name"])
-            case "data":
-                return short(document["data"]["source"])
-        value = point.fields.get(self.place.field)
-        return "-" if value is None else short(str(value))
+        return _text(self.results, point.system, point.fields, self.output.x)
 
 
 def output_charts(results: ReportResults, study: Study) -> list[Chart]:
     """Return the outputs of a study that its results can fill."""
-    filled = (fill(results, study, output) for output in study.outputs)
+    runs = runs_of_results(results, study) if study.outputs else {}
+    filled = (fill(results, runs, output) for output in study.outputs)
     return [_chart(each) for each in filled if each is not None]
 
 
-def fill(results: ReportResults, study: Study, output: Output) -> FilledOutput | None:
-    """Return an output with what results have of it; None if that is nothing, or if `compare` refuses all of it."""
-    groups = [group for group in study.groups if not output.groups or group.name in output.groups]
-    sections = [section for section in results.sections if any(_is_of(section, group) for group in groups)]
-    points = [
-        point
-        for section in sections
-        for point in section.points(output.y)
-        if any(_belongs(point.results[0], group) for group in groups)
-    ]
-    points = [point for point in points if point.unit == points[0].unit]
-    if not points:
+def fill(results: ReportResults, runs: RunsOf, output: Output) -> FilledOutput | None:
+    """Return an output with the results of its runs; None if there are none, or none with its metric or a failure.
+
+    They are compared with each other alone, so that no other result changes a mean or is refused for them.
+    """
+    own_runs = {
+        each.observation.id: next(run for run in runs[each.observation.id] if run.group in output.groups)
+        for each in results.members
+        if any(run.group in output.groups for run in runs[each.observation.id])
+    }
+    if any(run.cell.get("scaling") == WEAK for run in own_runs.values()):
+        output = replace(output, series=tuple(PER_DEVICE if key == BATCH else key for key in output.series))
+    shown = tuple(
+        _with_keys(each, own_runs[each.observation.id], output, results.anonymous)
+        for each in results.members
+        if each.observation.id in own_runs
+    )
+    own = replace(results, members=shown)
+    every = [point for section in own.sections for point in section.all_points(output.y)]
+    points = [point for point in every if point.mean.value is not None]
+    if not points and not own.failures:
         return None
-    place = Place(results.by if output.x == SYSTEM else FIELD_OF.get(output.x, output.x), output.x.replace("_", " "))
-    lines = _lines(results, points, output, place)
-    failed = [
-        failure
-        for section in sections
-        for failure in section.failures
-        if any(_belongs(failure.result, group) for group in groups)
-    ]
-    if output.kind == "line" and not _is_named(output) and len({place.of(point.fields) for point in points}) < 2:
-        return None
-    marks = [mark for section in sections for mark in section.published(output.y) if _repeats(output, mark)]
-    return FilledOutput(output, results, place, tuple(lines), tuple(failed), tuple(marks)) if lines else None
+    place = Place(_field_of(results, output.x), output.x.replace("_", " "))
+    ids = {each.observation.id for each in shown}
+    marks = [mark for section in own.sections for mark in section.published(output.y) if _repeats(output, mark, ids)]
+    keys, variants = _distinguished(results, every, output)
+    lines = _lines(results, points, place, keys, variants)
+    without = tuple(point for point in every if point.mean.value is None)
+    return FilledOutput(output, results, place, keys, lines, without, own.failures, tuple(marks), variants)
 
 
-def _is_of(section: Section, group: Group) -> bool:
-    return _belongs(section.members[0], group, ("workload", "task"))
+def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) -> ReportResult:
+    """Return a result with the keys of its run among its fields, so that another cell is no repeat of it."""
+    document, fields = result.document, dict(result.observation.fields)
+    for key in dict.fromkeys((*run.cell, output.x, *output.series)):
+        if key in FIELD_OF:
+            fields.setdefault(FIELD_OF[key], 1 if key == "nodes" else value_at(document, FIELD_OF[key]))
+        elif key == PER_DEVICE:
+            fields[key] = document["configuration"][BATCH] // run.devices
+        elif key != SYSTEM:
+            value = document["workload"]["task"] if key == "task" else run.cell.get(key)
+            fields[key] = document["data"]["source"] if key == "data" and value is None else _public(value, anonymous)
+    return replace(result, observation=replace(result.observation, fields=fields))
 
 
-def _belongs(result: ReportResult, group: Group, keys: Sequence[str] = _IDENTITY) -> bool:
-    """Return whether a result may be one of a group of runs."""
-    document = result.document
-    own: dict[str, Scalar | None] = {"workload": document["workload"]["name"], "task": document["workload"]["task"]}
-    own |= {key: document["configuration"].get(key) for key in ("precision", "strategy")}
-    return all(own[key] is None or own[key] in group.axes[key] for key in keys if key in group.axes)
+def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
+    """Return a value of a study file as a report may have it: of a path the name, in an anonymous report none."""
+    if not isinstance(value, str) or re.fullmatch(r"[\w.,-]+", value):
+        return value
+    return WITHHELD if anonymous else PurePath(value).name
 
 
-def _repeats(output: Output, mark: PublishedMark) -> bool:
-    """Return whether an output repeats the table that a figure is in; one that repeats none may have any."""
-    if not output.published:
-        return True
+def _field_of(results: ReportResults, key: str) -> str:
+    """Return the field of results that has a key of runs."""
+    return results.by if key == SYSTEM else FIELD_OF.get(key, key)
+
+
+def _text(results: ReportResults, system: str, fields: Mapping[str, Any], key: str) -> str:
+    """Return the value of a key of runs as a label."""
+    if key == SYSTEM:
+        return system_labels(results)[system]
+    value = fields.get(_field_of(results, key))
+    return _NOTHING if value is None else short(format_value(value))
+
+
+def _repeats(output: Output, mark: PublishedMark, ids: set[str]) -> bool:
+    """Return whether a figure belongs beside an output: beside one of its results, and in the table it repeats."""
+    if not output.published or not mark.counterparts & ids:
+        return not output.published and bool(mark.counterparts & ids)
     study, tables = select_tables(output.published)
     return mark.table in {f"{study.name}/{table.name}" for table in tables}
 
 
-def _is_named(output: Output) -> bool:
-    return output.x in (SYSTEM, WORKLOAD, DATA)
+def _distinguished(
+    results: ReportResults, points: Sequence[Point], output: Output
+) -> tuple[tuple[str, ...], Mapping[int, str]]:
+    """Return the keys of an output's lines, with those of systems and workloads if they need it, and what is left."""
+    keys = tuple(key for key in dict.fromkeys(output.series) if key != output.x)
+    for key in (SYSTEM, WORKLOAD):
+        differs = len({_text(results, point.system, point.fields, key) for point in points}) > 1
+        if key not in (output.x, *keys) and differs and _alike(results, points, (output.x, *keys)):
+            keys = (key, *keys)
+    variants: dict[int, str] = {}
+    for alike in _alike(results, points, (output.x, *keys)):
+        names = variant_fields(results, alike, "workload.unit", *(_field_of(results, key) for key in (output.x, *keys)))
+        variants |= {id(point): variant(point.fields, names) for point in alike}
+    return keys, variants
 
 
-def _lines(results: ReportResults, points: Sequence[Point], output: Output, place: Place) -> list[PointSeries]:
-    """Return the points as lines, bars, or columns: of a system and a variant, unless the places are systems."""
-    if not _is_named(output):
-        return series_of(results, points, place)
-    names = variant_fields(results, points, place.field)
-    groups: dict[tuple[str, str], list[Point]] = defaultdict(list)
+def _alike(results: ReportResults, points: Iterable[Point], keys: Sequence[str]) -> list[list[Point]]:
+    """Return the points of which several have the same keys."""
+    same: dict[tuple[str, ...], list[Point]] = defaultdict(list)
+    for point in points:
+        same[tuple(_text(results, point.system, point.fields, key) for key in keys)].append(point)
+    return [members for members in same.values() if len(members) > 1]
+
+
+def _lines(
+    results: ReportResults, points: Sequence[Point], place: Place, keys: Sequence[str], variants: Mapping[int, str]
+) -> tuple[PointSeries, ...]:
+    """Return the points as lines, bars, or rows of cells: one for each value of the keys."""
+    groups: dict[tuple[str, ...], list[Point]] = defaultdict(list)
     for point in sorted(points, key=lambda point: results.systems.index(point.system)):
-        system = results.systems[0] if output.x == SYSTEM else point.system
-        groups[system, variant(point.fields, names)].append(point)
-    labels = labels_of(results, groups)
-    styles = styles_of(results, [system for system, _ in groups])
-    members = groups.values()
-    return [PointSeries(label, style, tuple(each)) for label, style, each in zip(labels, styles, members, strict=True)]
+        values = (_text(results, point.system, point.fields, key) for key in keys)
+        groups[*values, variants.get(id(point), "")].append(point)
+    fields = [_field_of(results, key) for key in keys if key != SYSTEM]
+    shown = [field for field in fields if len({str(point.fields.get(field)) for point in points}) > 1]
+    names, several = system_labels(results), len({point.system for point in points}) > 1
+    labels = distinct(
+        ", ".join(
+            filter(
+                None, [names[first.system] if SYSTEM in keys and several else "", variant(first.fields, shown), more]
+            )
+        )
+        or (column_of(first.metric) if place.field == results.by else names[first.system])
+        for (*_, more), (first, *_) in groups.items()
+    )
+    systems = [results.systems[0] if place.field == results.by else first.system for first, *_ in groups.values()]
+    return tuple(
+        PointSeries(label, style, tuple(sorted(members, key=lambda point: place.of(point.fields) or 0)))
+        for label, style, members in zip(labels, styles_of(results, systems), groups.values(), strict=True)
+    )
 
 
 def _chart(filled: FilledOutput) -> Chart:
     output = filled.output
     draw = {"line": _line_spec, "bar": _bar_spec, "heat-map": _map_spec}.get(output.kind)
-    if output.kind == "line" and _is_named(output):
+    if output.kind == "line" and filled.is_named:
         draw = _bar_spec
-    table = _table(filled)
     name = re.sub(r"[^a-z0-9]+", "-", f"study-{output.name}".lower()).strip("-")
-    return Chart(name, output.title, _caption(filled), draw(filled) if draw else {}, table)
+    spec = panel_chart([draw(each) for each in filled.by_unit]) if draw and filled.lines else {}
+    return Chart(name, output.title, _caption(filled, draw is _line_spec), spec, _table(filled))
 
 
-def _caption(filled: FilledOutput) -> str:
+def _caption(filled: FilledOutput, shows_failures: bool) -> str:
     output, points = filled.output, filled.points
-    if output.kind in ("line", "bar"):
+    if output.kind in ("line", "bar") and points:
         more = [
+            *(() if shows_failures else caption_missing(filled.failed)),
             *caption_sources(filled.marks),
             *caption_more_lines(len(filled.lines), len(most_complete(_curves(filled)))),
         ]
-        return caption(output.title, points, filled.failed, *more)
+        return caption(output.title, points, filled.failed if shows_failures else (), *more)
     intervals = [_INTERVALS] if output.kind == "table" and any(point.mean.low is not None for point in points) else []
     names = dict.fromkeys(mark.source for mark in filled.marks if output.kind == "table")
     printed = [f"Published figures: {'; '.join(names)}."] if names else []
@@ -221,14 +292,14 @@ def _datum(filled: FilledOutput, line: PointSeries, point: Point) -> Datum:
 
 def _printed(filled: FilledOutput) -> tuple[list[Printed], list[Failed]]:
     """Return the published figures that have a place."""
-    return ([], []) if _is_named(filled.output) else printed_figures(filled.marks, filled.place)
+    return ([], []) if filled.is_named else printed_figures(filled.marks, filled.place)
 
 
 def _y_axis(filled: FilledOutput, lines: Sequence[Curve], printed: Sequence[Printed], bars_: bool) -> Axis:
     marks = [mark for line in lines for mark in line.marks]
     values = [*(value for mark in marks for value in (mark.y, *mark.repeats)), *(each.high for each in printed)]
     axis = axes.from_zero if bars_ else axes.quantity
-    return axis(filled.quantity, filled.unit, values, [mark.high for mark in marks])
+    return axis(filled.quantity, filled.points[0].unit, values, [mark.high for mark in marks])
 
 
 def _line_spec(filled: FilledOutput) -> Spec:
@@ -256,7 +327,7 @@ def _at_name(printed: Printed) -> Printed:
 
 def _places(filled: FilledOutput, printed: Sequence[Printed] = ()) -> list[str]:
     places = dict.fromkeys([*(filled.at(point) for point in filled.points), *(str(each.x) for each in printed)])
-    return list(places) if _is_named(filled.output) else sorted(places, key=_number)
+    return list(places) if filled.is_named else sorted(places, key=_number)
 
 
 def _number(text: str) -> tuple[float, str]:
@@ -269,7 +340,7 @@ def _number(text: str) -> tuple[float, str]:
 def _map_spec(filled: FilledOutput) -> Spec:
     """Return a cell for each place of each line, the darker the larger."""
     most = max(point.mean.value or 0.0 for point in filled.points) or 1.0
-    factor = filled.scale.factor
+    factor = scale_of_points(filled.points).factor
     every = [
         HeatCell(
             *(filled.at(point), line.label, axes.compact(datum.y / factor), datum.y / most),
@@ -285,31 +356,37 @@ def _map_spec(filled: FilledOutput) -> Spec:
 
 
 def _table(filled: FilledOutput) -> ChartTable:
-    """Return a row for each point, with the published figures that have the same place, then failures."""
-    columns = (
-        filled.place.name,
-        "system",
-        axes.titled(filled.quantity, filled.scale.unit),
-        "repeats",
-        "published",
-        "remarks",
-    )
-    rows = [row for line in filled.lines for point in line.points for row in (_row(filled, line, point),)]
+    """Return a row for each point, with the published figures that are its counterparts, then what has no number."""
+    output, results = filled.output, filled.results
+    scales = {each.points[0].unit: scale_of_points(each.points) for each in filled.by_unit}
+    unit = next(iter(scales.values())).unit if len(scales) == 1 else ""
+    header = [filled.place.name, *(key.replace("_", " ") for key in filled.keys), _VARIANT]
+    header += [axes.titled(filled.quantity, unit), "unit", "repeats", "published", "remarks"]
+
+    def row(system: str, fields: Mapping[str, Any], more: str, *rest: str) -> tuple[str, ...]:
+        return (*(_text(results, system, fields, key) for key in (output.x, *filled.keys)), more, *rest)
+
+    rows = [
+        row(
+            *(point.system, point.fields, filled.variants.get(id(point), "")),
+            *(mean_text(point.mean, scale), "" if unit else scale.unit, str(point.mean.count)),
+            *("; ".join(dict.fromkeys(_published_beside(filled, point))), ", ".join(remarks(point.results))),
+        )
+        for point in filled.points
+        for scale in (scales[point.unit],)
+    ]
     rows.sort(key=lambda row: _number(row[0]))
-    for failure in filled.failed:
-        place = filled.place.number(failure.result.observation.fields)
-        rows.append((place, short(failure.system), failure_text(failure), "1", "", ""))
-    kept = [place for place in range(len(columns)) if any(row[place] for row in rows)]
-    return ChartTable(
-        tuple(columns[place] for place in kept), tuple(tuple(row[place] for place in kept) for row in rows)
-    )
-
-
-def _row(filled: FilledOutput, line: PointSeries, point: Point) -> tuple[str, ...]:
-    beside = "; ".join(dict.fromkeys(_published_beside(filled, point)))
-    label = line.label if filled.output.x == SYSTEM or len(filled.lines) > 1 else short(point.system)
-    numbers = (mean_text(point.mean, filled.scale), str(point.mean.count), beside)
-    return (filled.at(point), label, *numbers, ", ".join(remarks(point.results)))
+    for point in filled.without:
+        missing = point.row.missing_reason(point.metric) or ""
+        more = filled.variants.get(id(point), "")
+        rows.append(row(point.system, point.fields, more, _NOTHING, "", str(len(point.results)), "", missing))
+    rows += [
+        row(each.system, each.result.observation.fields, "", failure_text(each), "", "1", "", "")
+        for each in filled.failed
+    ]
+    kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
+    cells_of_rows = tuple(tuple(row[place] for place in kept) for row in rows)
+    return ChartTable(tuple(header[place] for place in kept), cells_of_rows)
 
 
 def _published_beside(filled: FilledOutput, point: Point) -> Iterator[str]:

@@ -171,10 +171,48 @@ def test_hostile_text_of_a_published_file_does_not_break_out(tmp_path: Path) -> 
         assert re.fullmatch(r"[a-z0-9-]+", chart.name)
 
 
-def test_outputs_of_a_study_are_filled_with_what_compare_prints(results: ReportResults) -> None:
-    study = load_study("pearc22")
+# A study of which the results here are: table 3, with the batches of its micro-batches.
+BATCHED = f"""
+title = "Batches"
+[[run]]
+name = "batches"
+workload = "resnet50"
+task = "training"
+precision = ["fp16", "fp32"]
+batch_size = {[*BATCHES]}
+micro_batch_size = "whole"
+steps = 1200
+warmup_steps = 100
+[[output]]
+name = "table-3"
+title = "Batches"
+kind = "table"
+x = "batch_size"
+y = "throughput"
+published = "pearc22/3"
+"""
+
+
+def batched(folder: Path) -> Study:
+    (folder / "batched.toml").write_text(BATCHED)
+    return load_study(str(folder / "batched.toml"))
+
+
+def commanded(document: dict[str, Any]) -> dict[str, Any]:
+    """A result as if its study had asked for it."""
+    batch, precision = (document["configuration"][name] for name in ("batch_size", "precision"))
+    words = f"resnet50 --task training --precision {precision} --batch-size {batch} --micro-batch-size {batch}"
+    command = [*words.split(), "--steps", "1200", "--warmup-steps", "100", "--site", document["site"]]
+    return document | {"provenance": document["provenance"] | {"command": command}}
+
+
+def test_outputs_of_a_study_are_filled_with_what_compare_prints(results: ReportResults, tmp_path: Path) -> None:
+    study = batched(tmp_path)
+    results = replace(
+        results, members=tuple(replace(each, document=commanded(each.document)) for each in results.members)
+    )
     kinds = ("line", "bar", "heat-map", "table")
-    outputs = tuple(Output(kind, kind, kind, (), "batch_size", "throughput") for kind in kinds)
+    outputs = tuple(replace(study.outputs[0], name=kind, title=kind, kind=kind, published="") for kind in kinds)
     charts = {chart.title: chart for chart in output_charts(results, replace(study, outputs=outputs))}
     assert set(charts) == set(kinds)
     points = [point for section in results.sections for point in section.points("throughput")]
@@ -184,14 +222,19 @@ def test_outputs_of_a_study_are_filled_with_what_compare_prints(results: ReportR
         drawn = {row["y"] for row in texts(charts[kind]) if str(row.get("href", "")).startswith("#")}
         assert means <= drawn <= means | repeated, kind
     table = charts["table"].table
-    beside = {(row[0], row[1]): row[table.columns.index("published")] for row in table.rows}
-    assert beside["8", "fp16"] == "1,608 images/s" and beside["8", "fp32"] == ""
+    places = [table.columns.index(name) for name in ("batch size", "variant", "published")]
+    beside = [tuple(row[place] for place in places) for row in table.rows if row[0] == "8"]
+    assert sorted(beside) == [("8", "fp16", "1,608 images/s"), ("8", "fp32", "")]
 
 
-def test_an_output_that_compare_refuses_or_nobody_measured_is_left_out(results: ReportResults) -> None:
-    study = load_study("pearc22")
-    outputs = (Output("a", "a", "bar", (), "batch_size", "energy_per_unit"), Output("b", "b", "table", (), "x", "y"))
-    assert output_charts(results, replace(study, outputs=outputs)) == []
+def test_an_output_that_nobody_measured_is_left_out(results: ReportResults, tmp_path: Path) -> None:
+    study = batched(tmp_path)
+    assert output_charts(results, study) == [], "these results have other commands"
+    asked = replace(
+        results, members=tuple(replace(each, document=commanded(each.document)) for each in results.members)
+    )
+    assert len(output_charts(asked, study)) == 1
+    assert output_charts(asked, replace(study, outputs=(replace(study.outputs[0], y="time_to_target"),))) == []
 
 
 @pytest.mark.parametrize(
@@ -214,9 +257,10 @@ def test_a_row_is_called_by_what_tells_it_from_others() -> None:
 
 
 def test_a_report_puts_published_figures_beside_results(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = written(tmp_path / "results", [each for batch in (2, 4) for each in repeats(900.0, batch, **_micro(batch))])
-    folder = str(tmp_path / "report")
-    report(load_settings(), (path,), study="pearc22", against="published:pearc22", folder=folder)
+    documents = [commanded(each) for batch in (2, 4) for each in repeats(900.0, batch, **_micro(batch))]
+    path = written(tmp_path / "results", documents)
+    folder, study = str(tmp_path / "report"), str(batched(tmp_path).file)
+    report(load_settings(), (path,), study=study, against="published:pearc22", folder=folder)
     page = (tmp_path / "report" / "index.html").read_text()
     assert "Nasari et al. 2022, table 3, section 3.3.1" in page and "1,181 images/s" in page
     assert Path(folder, "plots", "ours-over-published.svg").is_file()

@@ -1,0 +1,82 @@
+"""Which runs of a study results are of: by their keys, and without one by what their command asks the image for."""
+
+import shlex
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from sifmark.core.paths import import_shared
+from sifmark.report.results import ReportResult, ReportResults
+from sifmark.studies.expand import expand
+from sifmark.studies.groups import axis_keys
+from sifmark.studies.image_options import usage_error
+from sifmark.studies.load import load_study, variant_names
+from sifmark.studies.study import Run, Study, System
+
+_OF_DIVISION = ("replicas", "find_max_batch")  # options that follow from keys of runs
+_HELP = {"-h", "--help"}  # the parser would print it and exit
+RunsOf = Mapping[str, Sequence[Run]]
+
+
+def runs_of_results(results: ReportResults, study: Study) -> RunsOf:
+    """Return by the ID of each result the runs of a study and its variants that it is of, one for each cell.
+
+    A result without a key, or with one that no run has, was copied or is a repeat that the study does not ask for. It
+    is of the runs on its system, on as many nodes, whose command asks the image for the same.
+    """
+    images, runs = _images(results), list(_runs(results, study))
+    by_key: dict[str, list[Run]] = defaultdict(list)
+    for run in runs:
+        for image in images[run.system]:
+            by_key[run.key(image)].append(run)
+    of_results = {each.observation.id: by_key.get(each.origin.key, []) for each in results.members}
+    others = [each for each in results.members if not of_results[each.observation.id]]
+    return of_results | (_by_command(others, runs) if others else {})
+
+
+def _runs(results: ReportResults, study: Study) -> Iterator[Run]:
+    """Yield the runs on the systems that results are of; a study can be run on others than its own."""
+    file = str(study.file)
+    variants = () if study.variant else variant_names(file)
+    for each in (study, *(load_study(file, variant) for variant in variants)):
+        own = {system.name: system for system in each.systems}
+        for site in sorted({result.origin.site for result in results.members}):
+            yield from expand(each, [own.get(site) or System(site, "")])
+
+
+def _images(results: ReportResults) -> Mapping[str, set[str]]:
+    """Return what the images of each system may be called in keys: an ID, or a recipe whose image was not there."""
+    images: dict[str, set[str]] = defaultdict(set)
+    for each in results.members:
+        recorded = each.document["provenance"]["image"] or {}
+        images[each.origin.site].update(filter(None, (each.origin.image, recorded.get("recipe"))))
+    return images
+
+
+def _by_command(results: Iterable[ReportResult], runs: Iterable[Run]) -> dict[str, list[Run]]:
+    by_command: dict[tuple[str, int, object], list[Run]] = defaultdict(list)
+    for run in runs:
+        if run.repeat == 1:
+            by_command[run.system, run.nodes, _asked(shlex.join(run.arguments))].append(run)
+    return {
+        each.observation.id: by_command.get((each.origin.site, _nodes(each), asked), [])
+        for each in results
+        if (asked := _asked(each.origin.arguments)) is not None
+    }
+
+
+def _nodes(result: ReportResult) -> int:
+    return len({rank["host"] for rank in result.document.get("ranks") or ()}) or 1
+
+
+@cache
+def _asked(command: str) -> tuple[Any, ...] | None:
+    """Return what a command asks the image for, of what the keys of runs say; None if the image does not take it."""
+    words = shlex.split(command)
+    try:
+        options = None if _HELP & set(words) else import_shared("planning.arguments").parse(words)
+    except usage_error():
+        return None
+    names = sorted({*axis_keys(), *_OF_DIVISION} & set(options._fields)) if options else ()
+    return tuple(getattr(options, name) for name in names) or None
