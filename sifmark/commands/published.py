@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def list_published(form: str = TABLE) -> None:
     """List published studies with their figures."""
     from sifmark.studies.published.listing import study_record
-    from sifmark.studies.published.load import load_published, published_names
+    from sifmark.studies.published.load import load_all_published
 
-    records = [study_record(load_published(name)) for name in published_names()]
+    records = list(map(study_record, load_all_published()))
     columns = ("name", "tables", "figures", "comparable", "year", "authors", "title")
     # A year is no number with a separator of thousands.
     rows = [[str(record[column]) if column == "year" else record[column] for column in columns] for record in records]
@@ -68,8 +68,9 @@ def list_nearest(paths: Sequence[str], form: str = TABLE) -> None:
     from sifmark.results.load import require_valid
     from sifmark.results.summary import title
     from sifmark.studies.published import nearest as near
+    from sifmark.studies.published.load import load_all_published
 
-    studies = near.load_studies()
+    studies = load_all_published()
     results = load(paths)
     found = [(result, near.nearest_figures([result.document], studies)) for result in results]
     document = {

@@ -85,7 +85,9 @@ def summary(document: Document, every_metric: bool = False, published: str = "")
     `published` says which published figure is the nearest.
     """
     lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
-    lines += _labelled((label, fraction_text(document, name)) for name, label in _fractions(document))
+    lines += _labelled(
+        (label, fraction_text(document, name)) for name, label in fractions_of(document["workload"]["task"])
+    )
     lines += _labelled([(NEAREST, published)] if published else [])
     lines += _labelled(_origin(document))
     lines += _labelled(("warning", text) for text in warnings_of(document))
@@ -124,10 +126,9 @@ def main_figure(document: Document) -> str:
     return _figure(document, measured, name) if name else NO_RESULT
 
 
-def _fractions(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the metrics of FRACTIONS with their labels: a whole sweep over sizes has none."""
-    if document["workload"]["task"] != MICROBENCHMARK:
-        yield from FRACTIONS.items()
+def fractions_of(task: str) -> tuple[tuple[str, str], ...]:
+    """Return the metrics of FRACTIONS with their labels; a sweep over sizes has none."""
+    return () if task == MICROBENCHMARK else tuple(FRACTIONS.items())
 
 
 def fraction_text(document: Document, name: str) -> str:

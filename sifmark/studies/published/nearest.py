@@ -14,7 +14,7 @@ from sifmark.results.numbers import format_number
 from sifmark.studies.published.comparison import PublishedRow, UnmatchedFigure, has_value, match_figures
 from sifmark.studies.published.figures import Figure, PublishedStudy
 from sifmark.studies.published.listing import figure_record
-from sifmark.studies.published.load import load_published, published_names
+from sifmark.studies.published.load import load_all_published
 from sifmark.studies.published.matching import BATCHES, ConditionDifference, differences, is_candidate, not_printed
 from sifmark.studies.published.measured import COMPLETED, GRANULARITY, MeasuredGroup, measured_group, observe_repeats
 from sifmark.studies.published.reports import difference_record, difference_texts, published_text
@@ -77,11 +77,6 @@ class Nearest:
     none: str  # why there are none; else empty
 
 
-def load_studies() -> tuple[PublishedStudy, ...]:
-    """Return all published studies. Raises UsageError for a file that cannot be read."""
-    return tuple(map(load_published, published_names()))
-
-
 def nearest_figures(documents: Sequence[Document], studies: Iterable[PublishedStudy]) -> Nearest:
     """Return the published figures that are nearest to valid results, which are repeats of one run.
 
@@ -111,15 +106,15 @@ def nearest_figures(documents: Sequence[Document], studies: Iterable[PublishedSt
     return Nearest(tuple(near for _, near in ranked), "" if ranked else without if is_known else missing)
 
 
-def nearest_lines(runs: Iterable[Sequence[Document]]) -> Iterator[str]:
-    """Yield for each run, which may have repeats, the nearest published figure in a line, or that there is none.
+def nearest_lines(runs: Iterable[Sequence[Document]], own: bool = True) -> Iterator[str]:
+    """Yield for each run, which may have repeats, the nearest published figure in a line, or why there is none.
 
-    A file of published figures that cannot be read is named in the line.
+    With `own`, files of a site count too. One that is not valid must not hide a result: the line says how to find it.
     """
     try:
-        studies = load_studies()
-    except SifmarkError as error:
-        yield from (f"not known: {error.cause}" for _ in runs)
+        studies = load_all_published(own)
+    except SifmarkError:
+        yield from ("not known: a published study is not valid; sifmark published.list says why" for _ in runs)
         return
     for documents in runs:
         nearest = nearest_figures(documents, studies)
