@@ -79,6 +79,9 @@ def test_one_device_is_not_divided_by_four() -> None:
     assert {ratio_of(near) for near in figures} == {None}
     text = line(fixture("gpt_117m_bf16"))
     assert "not divided: devices 1 (4), stages 1 (4), strategy none (pipelined); differs: device NVIDIA H200" in text
+    assert text.count("devices 1 (4)") == 1
+    metrics = [near.figure.metric for near in figures]
+    assert metrics == sorted(metrics, key=lambda name: name != "token_throughput")  # a headline, before energy
 
 
 @pytest.mark.parametrize(("name", "run"), [("lstm_fp16", "lstm training"), ("matmul_bf16", "matmul microbenchmark")])
@@ -93,6 +96,13 @@ def test_a_run_out_of_memory_says_why_there_is_none() -> None:
 
 
 # The order
+
+
+def of_v100_or_a100(device: str, batch: int, precision: str) -> Result:
+    document = fixture("resnet50_bf16")
+    document["accelerator"]["name"] = device
+    document["configuration"] |= {"batch_size": batch, "micro_batch_size": batch, "precision": precision}
+    return document
 
 
 def test_what_compare_puts_beside_a_result_comes_first_with_the_same_ratio(tmp_path: Path) -> None:
@@ -112,16 +122,26 @@ def test_what_compare_puts_beside_a_result_comes_first_with_the_same_ratio(tmp_p
 
 
 def test_of_as_many_differences_the_lighter_one_is_nearer() -> None:
-    document = fixture("resnet50_bf16")
-    document["accelerator"]["name"] = "NVIDIA A100-SXM4-80GB"
-    document["configuration"] |= {"batch_size": 128, "micro_batch_size": 128, "precision": "fp16"}
-    v100 = copy.deepcopy(document)
-    v100["accelerator"]["name"] = "Tesla V100-SXM2-16GB"
-    for each, device in ((document, "a100"), (v100, "v100_16")):
-        figures = [near.figure for near in nearest(each).figures if near.figure.study == "deeplearningexamples"]
+    for name, device in (("NVIDIA A100-SXM4-80GB", "a100"), ("Tesla V100-SXM2-16GB", "v100_16")):
+        document = of_v100_or_a100(name, 128, "fp16")
+        figures = [near.figure for near in nearest(document).figures if near.figure.study == "deeplearningexamples"]
         assert figures[0].conditions["device"] == (device,)
         assert figures[0].conditions["precision"] == ("fp16",)
         assert figures[0].conditions["devices"] == (1,)
+
+
+def test_one_heavy_difference_more_is_less_than_two_light_ones() -> None:
+    figures = nearest(of_v100_or_a100("NVIDIA A100-SXM4-80GB", 112, "fp32")).figures
+    places = [near.figure.place for near in figures if near.figure.study == "deeplearningexamples"]
+    of_v100, of_a100 = (places.index(f"deeplearningexamples/resnet50-training, row {row}") for row in (7, 3))
+    assert of_v100 < of_a100  # both of eight devices; that of the A100 differs in precision and batch
+
+
+def test_what_compare_refuses_is_further_whatever_differs() -> None:
+    figures = nearest(of_v100_or_a100("NVIDIA A100-SXM4-80GB", 256, "bf16")).figures
+    assert figures[0].is_counterpart and figures[0].figure.study == "caraml"
+    further = next(near for near in figures if near.figure.study == "deeplearningexamples")
+    assert len(further.differs) <= len(figures[0].differs) + len(figures[0].missing)
 
 
 def test_of_several_batches_the_nearest_one_by_its_ratio_is_first() -> None:
@@ -190,6 +210,20 @@ def test_every_figure_of_the_workload_with_such_a_number_is_there() -> None:
     found = [near.figure for near in nearest(document).figures if near.figure.metric == "throughput"]
     assert len(found) == len(expected) > 20
     assert all(figure in found for figure in expected)
+
+
+def test_memory_of_another_batch_is_not_divided() -> None:
+    document = result(100.0, 16, "gpt2")
+    document["metrics"]["peak_allocated_memory"] = {"value": 5000.0, "unit": "MiB"}
+    (near,) = (each for each in nearest(document).figures if each.figure.metric == "peak_allocated_memory")
+    assert near.row is None and near.obstacle == "batch_size 16 (1)"
+
+
+def test_a_smoke_run_is_not_divided() -> None:
+    document = fixture("resnet50_bf16")
+    document["configuration"]["smoke"] = True
+    assert {ratio_of(near) for near in nearest(document).figures} == {None}
+    assert "not divided: smoke true: a smoke run only shows that it works" in line(document)
 
 
 def test_a_network_that_is_not_the_published_one_is_not_divided() -> None:
