@@ -91,7 +91,7 @@ def signing_key(key: str, pgp: str) -> SigningKey:
 @cli.format_option
 @cli.engine_option
 def reproduce(name: str, settings: Settings, form: str = TABLE) -> None:
-    """Rebuild an image from scratch and check that it is identical."""
+    """Rebuild an image from scratch and check that it is the same."""
     from sifmark.builds.reproduce import REPRODUCTION_REMEDY, reproduce_image
     from sifmark.engines import open_engine
     from sifmark.recipes.names import find_recipe

@@ -1,4 +1,4 @@
-"""Commands for the figures of published studies: list, show, and `compare --against published:NAME`."""
+"""Commands for the figures of published studies: list, show, and those nearest to results."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
-from sifmark.commands.answers import MARKDOWN, TABLE, Table, answer
+from sifmark.commands.answers import MARKDOWN, TABLE, Table, answer, list_left_out
 from sifmark.core.console import align_columns, markdown_lines, markdown_text, printable
-from sifmark.core.terminal import output, status
+from sifmark.core.terminal import output, output_table, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from sifmark.studies.published.figures import PublishedStudy, PublishedTable
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def list_published(form: str = TABLE) -> None:
     """List published studies with their figures."""
     from sifmark.studies.published.listing import study_record
-    from sifmark.studies.published.load import load_published, published_names
+    from sifmark.studies.published.load import load_all_published
 
-    records = [study_record(load_published(name)) for name in published_names()]
+    records = list(map(study_record, load_all_published()))
     columns = ("name", "tables", "figures", "comparable", "year", "authors", "title")
     # A year is no number with a separator of thousands.
     rows = [[str(record[column]) if column == "year" else record[column] for column in columns] for record in records]
@@ -54,6 +54,44 @@ def show_published(name: str, form: str = TABLE, folder: str = "") -> None:
     document = study_record(study) | {"traps": list(study.traps), "tables": [table_record(table) for table in tables]}
     flat = Table(FIGURE_COLUMNS, [figure_row(figure) for table in tables for figure in table.figures])
     answer(form, document, flat, lambda: output("\n".join(_text(study, tables))))
+
+
+@cli.command("published.nearest", example="published.nearest first.json")
+@cli.results_argument()
+@cli.format_option
+def list_nearest(paths: Sequence[str], form: str = TABLE) -> None:
+    """List the published figures nearest to results.
+
+    They have the same workload, task, metric and unit. A ratio is measured over published.
+    """
+    from sifmark.library import load
+    from sifmark.results.load import require_valid
+    from sifmark.results.summary import title
+    from sifmark.studies.published import nearest as near
+    from sifmark.studies.published.load import load_all_published
+
+    studies = load_all_published()
+    results = load(paths)
+    found = [(result, near.nearest_figures([result.document], studies)) for result in results]
+    document = {
+        "results": [{"file": result.file, **near.nearest_record(nearest)} for result, nearest in found],
+        "context": near.context_records(studies),
+    }
+    rows = [[result.file, *near.csv_row(each)] for result, nearest in found for each in nearest.figures]
+
+    def show() -> None:
+        for result, nearest in found:
+            output(printable(f"{result.file}: {title(result.document)}"))
+            if nearest.figures:
+                output_table(*near.COLUMNS, rows=map(near.nearest_row, nearest.figures))
+            else:
+                output(printable(f"none: {nearest.none}"))
+        for table in document["context"]:
+            output(printable(f"never divided: {table['table']}: {table['title']} ({table['source']})"))
+
+    answer(form, document, Table(("file", *near.CSV_COLUMNS), rows), show)
+    list_left_out((), len(results.duplicates))
+    require_valid(results.invalid)
 
 
 def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Path, form: str) -> None:

@@ -57,9 +57,11 @@ def _show_table(results: Results) -> None:
 
 def _show_each(results: Results, every_metric: bool) -> None:
     from sifmark.results.summary import summary
+    from sifmark.studies.published.nearest import nearest_lines
 
-    for number, result in enumerate(results):
-        output("\n".join(map(printable, [""] * bool(number) + summary(result.document, every_metric))))
+    published = nearest_lines([result.document] for result in results)
+    for number, (result, line) in enumerate(zip(results, published, strict=True)):
+        output("\n".join(map(printable, [""] * bool(number) + summary(result.document, every_metric, line))))
 
 
 @cli.command("results.validate", example="results.validate results/")

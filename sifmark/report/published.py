@@ -12,7 +12,6 @@ from sifmark.studies.published.reports import comparison_text, measured_text, mi
 from sifmark.studies.study import Scalar
 
 BATCH, OTHER_BATCHES = "batch_size", frozenset(("batch_size_per_replica", "micro_batch_size"))
-UNNAMED = "a device that is not named"
 _OTHERS = " et al."
 _BETWEEN_AUTHORS = re.compile(r", (?:and )?| and ")
 
@@ -51,12 +50,6 @@ def source_of(study: PublishedStudy, table: PublishedTable) -> str:
     return f"{short_citation(study)}, {table.place[:1].lower()}{table.place[1:]}{page}"
 
 
-def devices_of(study: PublishedStudy, figure: Figure) -> str:
-    """Return the titles of the devices that a figure is of."""
-    titles = [study.devices[str(name)].title for name in figure.conditions.get("device", ())]
-    return " or ".join(titles) or UNNAMED
-
-
 def row_words(table: PublishedTable, number: int, among: Collection[int] = ()) -> str:
     """Return the values that distinguish a row, numbered from 1, from others, by default from all: `Batch size 2`."""
     valued = {figure.column for figure in table.figures}
@@ -73,7 +66,7 @@ def _mark(comparison: PublishedComparison, key: SectionKey, rows: list[Published
         key=key,
         source=source_of(study, _table(comparison, figure)),
         url=study.url,
-        device=devices_of(study, figure),
+        device=study.device_titles(figure),
         metric=str(figure.metric),
         unit=figure.unit,
         low=figure.low,

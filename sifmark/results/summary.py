@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from sifmark.results.catalogue import headlines, kind_of, metric_label, path_of, rates
+from sifmark.results.catalogue import MICROBENCHMARK, headlines, kind_of, metric_label, path_of, rates
 from sifmark.results.documents import measured_metrics, metrics_of, value_at
-from sifmark.results.numbers import format_quantity, format_seconds
+from sifmark.results.numbers import format_number, format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
@@ -15,6 +15,8 @@ _THROUGHPUT, _STEP_TIME = "throughput", "step_time_p50"
 _MEMORY_COPY, _OF_MEMORY = "memory_copy", "memory_bandwidth"
 _MOST_LEADING = 3  # headlines before everything else
 _SPANS = ("phases.", "epochs.")
+# What a run reached of the most that its devices can do, by metric. Each has a line, with a value or without.
+FRACTIONS = {"fraction_of_bound": "fraction of its bound", "utilisation_of_measured_peak": "fraction of measured peak"}
 _SHOWN = {
     "throughput_per_device",
     _STEP_TIME,
@@ -24,9 +26,10 @@ _SHOWN = {
     "step_time_p95",
     "peak_process_memory",
     "peak_allocated_memory",
+    *FRACTIONS,
 }
 NO_RESULT = "-"
-
+NEAREST = "nearest published figure"
 
 HALF = ("bf16", "fp16")
 MIXED, PURE = "mixed", "pure"  # what of a run in half precision is: products, or weights and everything else too
@@ -76,9 +79,16 @@ def short_row(document: Document) -> list[str]:
     ]
 
 
-def summary(document: Document, every_metric: bool = False) -> list[str]:
-    """Return the lines that summarise a valid result; with `every_metric` also why some metrics have no value."""
+def summary(document: Document, every_metric: bool = False, published: str = "") -> list[str]:
+    """Return the lines that summarise a valid result; with `every_metric` also why some metrics have no value.
+
+    `published` says which published figure is the nearest.
+    """
     lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
+    lines += _labelled(
+        (label, fraction_text(document, name)) for name, label in fractions_of(document["workload"]["task"])
+    )
+    lines += _labelled([(NEAREST, published)] if published else [])
     lines += _labelled(_origin(document))
     lines += _labelled(("warning", text) for text in warnings_of(document))
     missing = {name: metric["reason"] for name, metric in measured_metrics(document).items() if metric["value"] is None}
@@ -114,6 +124,20 @@ def main_figure(document: Document) -> str:
     measured = metrics_of(document)
     name = next((name for name in rates(kind_of(document)) if _value(measured, name) is not None), "")
     return _figure(document, measured, name) if name else NO_RESULT
+
+
+def fractions_of(task: str) -> tuple[tuple[str, str], ...]:
+    """Return the metrics of FRACTIONS with their labels; a sweep over sizes has none."""
+    return () if task == MICROBENCHMARK else tuple(FRACTIONS.items())
+
+
+def fraction_text(document: Document, name: str) -> str:
+    """Return what a run reached of a bound, by the name of one of FRACTIONS, or why that is not known."""
+    metric = metrics_of(document).get(name)
+    if metric is None:
+        return f"not known: results of schema {document['schema_version']} do not have it"
+    value = metric["value"]
+    return f"not known: {metric['reason']}" if value is None else format_number(value)
 
 
 def _figure(document: Document, measured: Document, name: str) -> str:

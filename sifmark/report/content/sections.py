@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.draw import section_charts
 from sifmark.report.charts.words import failure_text
-from sifmark.report.content.overview import STEP_TIME
+from sifmark.report.content.overview import STEP_TIME, best_points
 from sifmark.report.content.tables import MetricTable, configuration_of, metric_table
-from sifmark.report.results import Failure, ReportResult, ReportResults, Section
+from sifmark.report.results import Failure, Point, ReportResult, ReportResults, Section
 from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.comparison.compatibility import Incompatibility
 from sifmark.results.comparison.scaling import DEVICES
+from sifmark.results.numbers import format_interval
+from sifmark.results.summary import NEAREST, fraction_text, fractions_of
+from sifmark.studies.published.nearest import nearest_lines
 
 PER_DEVICE = "throughput_per_device"
 
@@ -58,6 +61,15 @@ class FailedRun:
 
 
 @dataclass(frozen=True)
+class Normal:
+    """The best of a system beside what its devices can do, and what others published."""
+
+    system: str
+    configuration: str  # in words
+    lines: tuple[tuple[str, str], ...]  # a label, and a fraction or a figure or why there is none
+
+
+@dataclass(frozen=True)
 class ReportSection:
     """A section with its tables."""
 
@@ -65,6 +77,7 @@ class ReportSection:
     anchor: str
     tables: tuple[MetricTable, ...]
     more_tables: tuple[MetricTable, ...]
+    normal: tuple[Normal, ...]  # by system
     failures: tuple[FailedRun, ...]
     refused: tuple[str, ...]  # what `compare` refuses of it, and why
     overridden: tuple[str, ...]  # what it would refuse, had the fields not been allowed to differ
@@ -97,6 +110,7 @@ def _section(section: Section, number: int) -> ReportSection:
         anchor=f"section-{number}",
         tables=tuple(open_),
         more_tables=tables[len(open_) :],
+        normal=tuple(_normal(section)),
         failures=tuple(
             FailedRun(each, configuration_of(each.result.observation), failure_text(each)) for each in section.failures
         ),
@@ -104,6 +118,24 @@ def _section(section: Section, number: int) -> ReportSection:
         overridden=_differences(section, section.results.overridden),
         charts=tuple(section_charts(section)),
     )
+
+
+def _normal(section: Section) -> Iterator[Normal]:
+    points = best_points(section).values()
+    nearest = nearest_lines(
+        ([each.document for each in point.results] for point in points), not section.results.anonymous
+    )
+    for point, line in zip(points, nearest, strict=True):
+        fractions = ((label, _fraction(section, point, name)) for name, label in fractions_of(section.key.task))
+        yield Normal(point.system, configuration_of(point.observation), (*fractions, (NEAREST, line)))
+
+
+def _fraction(section: Section, point: Point, metric: str) -> str:
+    """Return the mean of a metric over the repeats of a point, or why there is none."""
+    same = (other.mean for other in section.points(metric) if other.results == point.results)
+    if (mean := next(same, None)) and mean.value is not None:
+        return format_interval(mean.value, mean.low, mean.high)
+    return fraction_text(point.results[0].document, metric)
 
 
 def _differences(section: Section, every: Iterable[Incompatibility]) -> tuple[str, ...]:

@@ -89,6 +89,13 @@ def _section(section: ReportSection) -> Iterator[str]:
     yield _list(f"Not compared: {reason}" for reason in section.refused)
     yield _list(f"Allowed although not comparable: {reason}" for reason in section.overridden)
     yield from (_table(measured_table(section, table), table.notes) for table in section.tables)
+    if section.normal:
+        yield "### Bounds and published figures"
+        yield _list(
+            f"{', '.join(filter(None, (each.system, each.configuration, label)))}: {text}"
+            for each in section.normal
+            for label, text in each.lines
+        )
     if section.failures:
         yield "### Runs that are no measurement"
         yield _list(

@@ -170,7 +170,7 @@ class _Matcher:
             return UnmatchedFigure(figure, Reason.NO_RESULTS, _network(figure))
         if figure.not_comparable and NOT_COMPARABLE not in self.allowed:
             return UnmatchedFigure(figure, Reason.REFUSED, figure.not_comparable)
-        valued = [group for group in candidates if _has_value(figure, group)]
+        valued = [group for group in candidates if has_value(figure, group)]
         if not valued:
             return UnmatchedFigure(figure, Reason.NO_VALUE, f"{figure.metric}: {_missing(figure, candidates[0])}")
         counterparts = self._counterparts(figure, valued)
@@ -225,7 +225,8 @@ class _Matcher:
         return PublishedRow(figure, group, below, measured, _over_published(figure, measured), differs, missing)
 
 
-def _has_value(figure: Figure, group: MeasuredGroup) -> bool:
+def has_value(figure: Figure, group: MeasuredGroup) -> bool:
+    """Return whether a group of the workload of a figure has a value, or a state, in its metric and unit."""
     if figure.state or group.state == OUT_OF_MEMORY:
         return figure.reference is None
     numbers = [each.numbers.get(str(figure.metric)) for each in group.row.observations]

@@ -8,6 +8,7 @@ from sifmark.studies.study import Scalar
 
 Conditions = Mapping[str, tuple[Scalar, ...]]  # by name of the schema; of several values any may be meant
 OUT_OF_MEMORY = "out_of_memory"
+UNNAMED = "a device that is not named"
 
 
 class Bound(StrEnum):
@@ -118,3 +119,8 @@ class PublishedStudy:
     def figures(self) -> tuple[Figure, ...]:
         """The figures of all tables."""
         return tuple(figure for table in self.tables for figure in table.figures)
+
+    def device_titles(self, figure: Figure) -> str:
+        """Return the titles of the devices that one of its figures is of."""
+        titles = [self.devices[str(name)].title for name in figure.conditions.get("device", ())]
+        return " or ".join(titles) or UNNAMED

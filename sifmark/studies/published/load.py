@@ -50,6 +50,11 @@ def load_published(name: str) -> PublishedStudy:
     return read_published(files[name])
 
 
+def load_all_published(own: bool = True) -> tuple[PublishedStudy, ...]:
+    """Return all published studies; with `own`, those of a site too. Raises UsageError for a file that is not valid."""
+    return tuple(read_published(path) for _, path in sorted(_files(own).items()))
+
+
 def select_tables(name: str) -> tuple[PublishedStudy, tuple[PublishedTable, ...]]:
     """Return the study and the tables that NAME, NAME/TABLE or FILE.json/TABLE stands for. Raises UsageError.
 
@@ -78,8 +83,9 @@ def read_published(path: Path) -> PublishedStudy:
     return _DocumentReader(path, document).study()
 
 
-def _files() -> dict[str, Path]:
-    return {path.stem: path for folder in (paths.PUBLISHED, OWN) for path in sorted(folder.glob("*.json"))}
+def _files(own: bool = True) -> dict[str, Path]:
+    folders = (paths.PUBLISHED, OWN) if own else (paths.PUBLISHED,)
+    return {path.stem: path for folder in folders for path in sorted(folder.glob("*.json"))}
 
 
 class _DocumentReader:

@@ -18,9 +18,9 @@ NOT_COMPARABLE, POWER_SCOPE = "not_comparable", "power_scope"
 _OF_EPOCHS = ("epoch", "energy_per_epoch", "training_time")  # beginnings of metrics that grow with an epoch's samples
 _EPOCHS = ("epochs", SAMPLES)  # which other metrics do not depend on
 _POWER_UNITS = frozenset(("J", "W", "Wh"))  # of a figure, or of a part of it: images/Wh, J/image
-_BATCHES = ("batch_size", "batch_size_per_replica", "micro_batch_size")
+BATCHES = ("batch_size", "batch_size_per_replica", "micro_batch_size")
 # What a device may choose for its best, alone and between the two sides of a ratio.
-_CHOSEN = frozenset((*_BATCHES, "replicas", "stages", "strategy"))
+_CHOSEN = frozenset((*BATCHES, "replicas", "stages", "strategy"))
 # What a ratio's two sides may also differ in if they differ in the first.
 _FOLLOWS: Mapping[str, frozenset[str]] = {
     "device": frozenset((GRANULARITY, "framework_version", POWER_SCOPE)),
@@ -77,7 +77,7 @@ def differences(figure: Figure, group: MeasuredGroup, devices: Mapping[str, Devi
 def not_printed(figure: Figure, group: MeasuredGroup) -> list[ConditionDifference]:
     """Return what matters and is not printed: precision, and the batch size in any of its forms."""
     missing = [] if "precision" in figure.conditions else ["precision"]
-    if not any(name in figure.conditions for name in _BATCHES):
+    if not any(name in figure.conditions for name in BATCHES):
         missing.append("batch_size")
     return [ConditionDifference(name, (), group.conditions[name]) for name in missing]
 

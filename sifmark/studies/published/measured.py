@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from sifmark.results.comparison.collection import load_observations
 from sifmark.results.comparison.compare import repeat_groups
-from sifmark.results.comparison.compatibility import EXCLUSIONS, SCOPE, Excluded, exclusion_fields
-from sifmark.results.comparison.observation import NODES, ComparisonGroup, Observation
+from sifmark.results.comparison.compatibility import EXCLUSIONS, FIELDS, SCOPE, Excluded, exclusion_fields
+from sifmark.results.comparison.observation import NODES, ComparisonGroup, Observation, observe
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup
+from sifmark.results.documents import Document, metric_value, metrics_of
 from sifmark.studies.published.figures import OUT_OF_MEMORY, Device
 from sifmark.studies.study import Scalar
 
@@ -85,8 +86,8 @@ def load_measured(
         else:
             members[state, observation.group].append(observation)
     groups = [
-        _measured_group(row, state, group, devices)
-        for (state, group), observations in members.items()
+        measured_group(row, state, devices)
+        for (state, _), observations in members.items()
         for row in repeat_groups(observations, query)
     ]
     invalid, unsigned = tuple(collection.invalid), tuple(collection.unsigned)
@@ -98,10 +99,19 @@ def exclusion_names() -> tuple[str, ...]:
     return tuple(EXCLUSIONS)
 
 
-def _measured_group(
-    row: RepeatGroup, state: str, group: ComparisonGroup, devices: Mapping[str, Device]
-) -> MeasuredGroup:
-    fields = row.fields
+def observe_repeats(documents: Sequence[Document]) -> RepeatGroup:
+    """Return valid results of one configuration, whatever excludes them, with all of their metrics."""
+    names = (*FIELDS, *FIELD_OF.values(), DATA_SAMPLES)
+    observations = [
+        observe(each, "", "", names, {name: metric_value(metric) for name, metric in metrics_of(each).items()})
+        for each in documents
+    ]
+    return RepeatGroup("", observations[0].fields, observations)
+
+
+def measured_group(row: RepeatGroup, state: str, devices: Mapping[str, Device]) -> MeasuredGroup:
+    """Return repeats under the names of conditions, and which of the devices of a study theirs may be."""
+    group, fields = row.observations[0].group, row.fields
     values: dict[str, Scalar | None] = {name: fields.get(path) for name, path in FIELD_OF.items()}
     for name, default in _DEFAULTS.items():
         values[name] = default if values[name] is None else values[name]

@@ -1,7 +1,7 @@
 """Published figures beside results, as tables, Markdown, CSV and JSON."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sifmark.results.comparison.compatibility import Excluded
@@ -43,7 +43,7 @@ def table_rows(comparison: PublishedComparison) -> list[list[str]]:
         metric = "state" if figure.state else f"{figure.metric} [{_unit(figure)}]"
         cells = [figure.table, row_label(tables[figure.table], figure), metric, published_text(figure)]
         cells += [_system(row), measured_text(row), comparison_text(row)]
-        rows.append([*cells, _texts(row.differs), ", ".join(each.name for each in row.missing)])
+        rows.append([*cells, difference_texts(row.differs), ", ".join(each.name for each in row.missing)])
     return rows
 
 
@@ -135,7 +135,7 @@ def csv_row(row: PublishedRow) -> list[Any]:
     ]
     cells += [None] * 3 if ratio is None else [ratio.value, ratio.low, ratio.high]
     missing = ", ".join(each.name for each in row.missing)
-    return [*cells, row.verdict, _texts(row.differs), missing, " ".join(_files(row))]
+    return [*cells, row.verdict, difference_texts(row.differs), missing, " ".join(_files(row))]
 
 
 def _warnings(comparison: PublishedComparison) -> Iterator[str]:
@@ -157,8 +157,8 @@ def _row_record(row: PublishedRow) -> Json:
         "measured": {"value": measured.value, "low": measured.low, "high": measured.high, "n": measured.count},
         "ratio": None if ratio is None else {"value": ratio.value, "low": ratio.low, "high": ratio.high},
         "verdict": row.verdict,
-        "differs": [_difference_record(each) for each in row.differs],
-        "not_printed": [_difference_record(each) for each in row.missing],
+        "differs": [difference_record(each) for each in row.differs],
+        "not_printed": [difference_record(each) for each in row.missing],
         "files": _files(row),
         "divided_by": [each.file for each in row.divided_by.row.observations] if row.divided_by else None,
     }
@@ -169,11 +169,12 @@ def _unmatched_record(unmatched: UnmatchedFigure) -> Json:
         "figure": figure_record(unmatched.figure),
         "reason": str(unmatched.reason),
         "detail": unmatched.detail,
-        "differs": [_difference_record(each) for each in unmatched.differs],
+        "differs": [difference_record(each) for each in unmatched.differs],
     }
 
 
-def _difference_record(difference: ConditionDifference) -> Json:
+def difference_record(difference: ConditionDifference) -> Json:
+    """Return a difference for JSON."""
     return {"name": difference.name, "published": list(difference.published), "measured": difference.measured}
 
 
@@ -191,7 +192,8 @@ def _files(row: PublishedRow) -> list[str]:
     return [each.file for each in row.group.row.observations]
 
 
-def _texts(differences: tuple[ConditionDifference, ...]) -> str:
+def difference_texts(differences: Iterable[ConditionDifference]) -> str:
+    """Return differences in a line: `device NVIDIA H200 (a100), batch_size 16 (32)`."""
     return ", ".join(each.text for each in differences)
 
 

@@ -24,7 +24,7 @@ from sifmark.results.tidy import Table
 
 FORMULAS = ("=1+1", "+1+1", "-1+1", "@SUM(A1)", " =1+1", "=cmd|' /C calc'!A0")
 OF_RESULTS = (
-    *("compare", "results.show", "results.validate", "results.trace"),
+    *("compare", "results.show", "results.validate", "results.trace", "published.nearest"),
     *("study.history", "study.screen", "study.energy"),
 )
 
