@@ -32,8 +32,8 @@ def load_study(name_or_path: str, variant: str = "") -> Study:
     groups = read_groups(file, document, systems, variant)
     source = document.get("source")
     return Study(
-        name=file.path.stem,
-        title=document["title"],
+        name=f"{file.path.stem}-{variant}" if variant else file.path.stem,
+        title=f"{document['title']} ({variant})" if variant else document["title"],
         file=file.path,
         questions=tuple(document.get("questions", ())),
         source=Source(**source) if source else None,
@@ -120,19 +120,22 @@ def metric_names() -> tuple[str, ...]:
     return (*fields["metrics"]["properties"], *phases, *DERIVED_METRICS)
 
 
-def result_paths(paths: Sequence[str], study: str, results: str) -> tuple[str, ...]:
+def result_paths(paths: Sequence[str], study: str, results: str, variant: str = "") -> tuple[str, ...]:
     """Return the paths of results, or the folders of a study's systems. Raises UsageError for both, or none."""
     remedy = "name files or folders of results, or a study: --study NAME"
     if paths and study:
         raise UsageError("results are given twice: by path, and by --study", remedy, code="invalid-option")
     if not paths and not study:
         raise UsageError("no results are given", remedy, code="argument-missing")
-    return tuple(paths) or _of_study(study, Path(results))
+    return tuple(paths) or _of_study(study, Path(results), variant)
 
 
-def _of_study(study: str, results: Path) -> tuple[str, ...]:
-    folder = folder_of(load_study(study), results)
+def _of_study(study: str, results: Path, variant: str) -> tuple[str, ...]:
+    folder = folder_of(load_study(study, variant), results)
     if folders := system_folders(folder):
         return tuple(map(str, folders))
-    remedy = f"run it first: sifmark study.run {shlex.quote(study)}"
+    measured = [name for name in variant_names(study) if system_folders(folder_of(load_study(study, name), results))]
+    remedy = f"run it first: sifmark study.run {shlex.quote(study)}{f' --variant {variant}' if variant else ''}"
+    if measured and not variant:
+        remedy = f"variants of it have results: --variant {' or '.join(measured)}; or {remedy}"
     raise UsageError(f"the study has no results in {folder}", remedy, code="result-missing")
