@@ -89,9 +89,10 @@ def report(
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
-    Without paths it is of the results of `study`, or of its `variant`, in the folder `results`. `against` is a kept baseline, published
-    figures or the path of other results. Fields in `allow` may differ although they should not, and `between` is the
-    spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them has signed count.
+    Without paths it is of the results of `study`, or of its `variant`, in the folder `results`. `against` is a kept
+    baseline, published figures or the path of other results. Fields in `allow` may differ although they should not,
+    and `between` is the spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them
+    has signed count.
 
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """

@@ -85,7 +85,9 @@ def test_an_archive_of_nothing_is_an_error(folder: Path, capsys: pytest.CaptureF
 def test_an_archive_is_compared_with_another(site: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     write_result(site)
     typed(capsys, "study.archive", "quick", "--variant", "small")
-    assert typed(capsys, "results.validate", "quick-small.tar.gz")[0].startswith("valid  quick-small.tar.gz/results/quick-small/here/")
+    assert typed(capsys, "results.validate", "quick-small.tar.gz")[0].startswith(
+        "valid  quick-small.tar.gz/results/quick-small/here/"
+    )
     output, _ = typed(capsys, "compare", "quick-small.tar.gz", "--baseline", "quick-small.tar.gz", "--json")
     assert json.loads(output)
 
@@ -100,4 +102,6 @@ def test_an_altered_archive_fails_every_command(
     for command in ("results.validate", "results.show", "results.trace", "compare"):
         assert main((command, "quick-small.tar.gz")) != 0
         captured = capsys.readouterr()
-        assert "quick-small.tar.gz" in captured.out + captured.err and "is damaged" in captured.out + captured.err, command
+        assert "quick-small.tar.gz" in captured.out + captured.err and "is damaged" in captured.out + captured.err, (
+            command
+        )
