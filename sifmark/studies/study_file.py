@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.core import paths
+from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
 from sifmark.core.schemas import MOST_ERRORS, errors_of, read_schema
 from sifmark.studies.study_schema import SCHEMA, Place, key_place, problems_of
@@ -73,7 +74,7 @@ class StudyError(UsageError):
     """A problem at a line of a study file."""
 
     def __init__(self, path: Path, line: int, cause: str, remedy: str) -> None:
-        super().__init__(f"{path}:{line}: {cause}", remedy, code="study-invalid")
+        super().__init__(f"{path}:{line}: {printable(cause)}", printable(remedy), code="study-invalid")
         self.line = line
 
 

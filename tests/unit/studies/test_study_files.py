@@ -437,6 +437,14 @@ def test_a_login_is_not_repeated(tmp_path: Path) -> None:
     assert "secret" not in cause and "***@registry" in cause
 
 
+def test_no_error_has_an_escape_sequence(tmp_path: Path) -> None:
+    text = RUN + '[variant."\\u001b[31m"]\nrepeats = "\\u001b"\n"\\u009b" = 2\n[variant.small.run."\\u001b"]\nseed = 1'
+    with refused(UsageError, "study-invalid") as error:
+        load(tmp_path, text)
+    assert all(line.isprintable() for line in str(error.value).splitlines())
+    assert "[variant.\\x1b[31m] repeats" in error.value.cause
+
+
 def _keys(rule: dict[str, Any], place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
     """Yield the places of all keys that a file may have."""
     for key in rule.get("properties", {"NAME": rule["additionalProperties"]} if "title" not in rule else {}):
