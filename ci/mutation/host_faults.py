@@ -219,7 +219,7 @@ HOST = (
         "tests/unit/live/test_views.py",
     ),
     _fault(
-        *("half a character ends a run", "is_valid", "UnicodeEncodeError", "OSError"),
+        *("half a character ends a run", "is_valid", "ValueError", "OSError"),
         "tests/unit/engines/test_progress_pipe.py",
     ),
     _fault(

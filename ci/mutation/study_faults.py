@@ -151,7 +151,7 @@ STUDIES = (
     _fault("a precision that a device lacks", "_resolved", "configuration.precision not in supported", "False", PLANS),
     _fault(
         *("the folder of another study is used", "folder_of"),
-        *("(owner.name, owner.title) != (study.name, _title(study))", "False", PLANS),
+        *("(owner.name, owner.title) != (study.name, study.title)", "False", PLANS),
     ),
     _fault("a run that waits is submitted again", "_left", "each.key not in busy", "True", JOBS),
     _fault("a run that is done is submitted again", "_left", "_is_done(planned)", "False", JOBS),

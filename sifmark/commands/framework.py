@@ -236,6 +236,7 @@ between_option = option(
     "Standard deviation between sessions (boots, days, jobs) where results do not show it, such as 2%. [default: 1%]",
     "FRACTION",
 )
+variant_option = option("--variant", "A variant of the study, such as small.", "NAME")
 results_folder_option = option("--results", "Folder of results; a study has a folder in it.", "FOLDER")
 image_argument = argument("name", "A recipe or one of its images.", "NAME", completes="image")
 

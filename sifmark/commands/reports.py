@@ -27,6 +27,7 @@ anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too
 @cli.option(
     "--study", "The study that results are of, with its questions and charts; without RESULTS, its results.", "STUDY"
 )
+@cli.variant_option
 @cli.results_folder_option
 @cli.option(
     "--against",
@@ -54,6 +55,7 @@ def report(
     settings: Settings,
     paths: Sequence[str] = (),
     study: str = "",
+    variant: str = "",
     results: str = "results",
     against: str = "",
     by: str = "",
@@ -79,6 +81,7 @@ def report(
         paths,
         folder,
         study=study,
+        variant=variant,
         results=results,
         against=against,
         by=by,

@@ -51,7 +51,7 @@ def study_options(body: cli.Body) -> cli.Body:
         cli.engine_option,
         cli.results_folder_option,
         cli.option("--system", systems, "NAME[:IMAGE]", multiple=True),
-        cli.option("--variant", "A variant of the study, such as small.", "NAME"),
+        cli.variant_option,
         cli.argument("study", "A study: its name, or the path of its file.", "STUDY"),
     ):
         body = add(body)
@@ -295,6 +295,7 @@ def archive(settings: Settings, target: str = "", form: str = TABLE, **request: 
 @cli.argument("name", "Name of the baseline.", "NAME", required=False)
 @cli.results_argument(required=False)
 @cli.option("--study", "Take the results of this study.", "STUDY")
+@cli.variant_option
 @cli.results_folder_option
 @cli.flag("--force", "Replace a baseline of this name.")
 @cli.flag("--list", "Show which baselines are kept.", "listed")
@@ -304,6 +305,7 @@ def baseline(
     name: str = "",
     paths: Sequence[str] = (),
     study: str = "",
+    variant: str = "",
     results: str = "results",
     force: bool = False,
     listed: bool = False,
@@ -321,7 +323,7 @@ def baseline(
         return
     if not name:
         raise UsageError("what should the baseline be called?", "study.baseline NAME RESULTS", code="argument-missing")
-    new = make_baseline(name, result_paths(paths, study, results))
+    new = make_baseline(name, result_paths(paths, study, results, variant))
     file = write_baseline(new.baseline, folder, force)
     _report_baseline(new)
     document = _baseline_summary(new.baseline, folder) | {"excluded": len(new.excluded), "duplicates": new.duplicates}

@@ -109,11 +109,17 @@ def _show_history(table: Table, results: Sequence[History]) -> None:
 @cli.command("study.scaling", example="study.scaling results/")
 @cli.results_argument(required=False)
 @cli.option("--study", "Read the results of this study.", "STUDY")
+@cli.variant_option
 @cli.results_folder_option
 @cli.option("--limit", "Efficiency below which a curve bends. [default: 0.9]", "FRACTION", kind=float)
 @cli.format_option
 def show_scaling(
-    paths: Sequence[str] = (), study: str = "", results: str = "results", limit: float = 0.9, form: str = TABLE
+    paths: Sequence[str] = (),
+    study: str = "",
+    results: str = "results",
+    limit: float = 0.9,
+    form: str = TABLE,
+    variant: str = "",
 ) -> None:
     """Show how throughput scales over devices and nodes.
 
@@ -125,7 +131,7 @@ def show_scaling(
 
     if not 0 < limit <= 1:
         raise UsageError(f"--limit {limit:g} is no efficiency", "give a fraction, such as 0.9", code="invalid-option")
-    curves, comparison = scaling_of(result_paths(paths, study, results))
+    curves, comparison = scaling_of(result_paths(paths, study, results, variant))
     if curves or form == JSON:
         table = Table(COLUMNS, rows_of(curves, limit))
         answer_lines(form, as_document(curves, limit), table, lambda style: report_lines(curves, style, limit))

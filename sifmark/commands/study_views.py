@@ -61,7 +61,7 @@ def _plan_cells(row: PlanRow) -> list[Any]:
 
 
 def _show_rows(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> None:
-    output(f"{plan.study.title}{f' ({plan.study.variant})' if plan.study.variant else ''}")
+    output(plan.study.title)
     for system, identity in plan.images.items():
         output(f"  {system}: {identity[:19] or _image_reason(plan, system)}")
     states = [state for state in RunState if state in _ALWAYS or any(state in row.states for row in rows)]

@@ -43,10 +43,10 @@ def fast_validator(name: str) -> jsonschema_rs.Draft202012Validator:
 
 
 def is_valid(schema: str, document: Any) -> bool:
-    """Return whether the fast validator takes a document; False for halves of characters, which it cannot read."""
+    """Return whether the fast validator takes a document; False for what it cannot read: half characters, dates."""
     try:
         return fast_validator(schema).is_valid(document)
-    except UnicodeEncodeError:
+    except ValueError:
         return False
 
 

@@ -31,6 +31,7 @@ class _Options:
 
     paths: tuple[str, ...]
     study: str = ""
+    variant: str = ""
     results: str = "results"
     against: str = ""
     by: str = ""  # dotted path of the field that names systems
@@ -72,6 +73,7 @@ def report(
     folder: str | Path = "report",
     *,
     study: str = "",
+    variant: str = "",
     results: str = "results",
     against: str = "",
     by: str = "",
@@ -87,9 +89,10 @@ def report(
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
 
-    Without paths it is of the results of `study` in the folder `results`. `against` is a kept baseline, published
-    figures or the path of other results. Fields in `allow` may differ although they should not, and `between` is the
-    spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them has signed count.
+    Without paths it is of the results of `study`, or of its `variant`, in the folder `results`. `against` is a kept
+    baseline, published figures or the path of other results. Fields in `allow` may differ although they should not,
+    and `between` is the spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them
+    has signed count.
 
     Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
     """
@@ -99,6 +102,7 @@ def report(
     options = _Options(
         tuple(map(str, paths)),
         study,
+        variant,
         results,
         against,
         path_of(by) if by else "",
@@ -128,14 +132,14 @@ def report(
 
 def _study(options: _Options) -> Study:
     """Return the study of the report. In an anonymous one, only those that sifmark ships have their names."""
-    study = load_study(options.study)
+    study = load_study(options.study, options.variant)
     known = study.file.parent == project.STUDIES or not options.anonymous
     return study if known else replace(study, name="study-1")
 
 
 def _results(options: _Options, settings: Settings) -> ReportResults:
     """Return the results of the report, with what they are put beside."""
-    paths = options.paths or result_paths((), options.study, options.results)
+    paths = options.paths or result_paths((), options.study, options.results, options.variant)
     _require_kind(options)
     reference = "" if options.kind else options.against
     anonymiser = None

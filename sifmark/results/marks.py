@@ -82,7 +82,8 @@ FEW_REPEATS = Mark(
     "R",
     "few repeats",
     f"There are fewer than {FEWEST_REPEATS} repeats, so that the number has no interval.",
-    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}",
+    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}, or in a "
+    f"study file repeats = {FEWEST_REPEATS}",
 )
 FAR_BELOW_BOUND = Mark(
     "far_below",

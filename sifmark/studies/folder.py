@@ -1,14 +1,15 @@
 """The folder of a study's results: `<results>/<study>`, which belongs to one study."""
 
+import shutil
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.core.files import free_space, human_size, sha256_file, write_json
+from sifmark.core.files import atomic_path, free_space, human_size, sha256_file, write_json
+from sifmark.results.envelope import envelope_path
 from sifmark.results.load import STUDY_MARKER, StudyOwner, owner_of
-from sifmark.studies.study import PlannedRun, Study
-from sifmark.studies.study_file import read_study_file
+from sifmark.studies.study import PlannedRun, Study, StudyPlan
 
 _EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
 LEAST_SPACE = 32 << 20  # bytes that have to be free: for the logs and results of runs side by side
@@ -21,7 +22,7 @@ def folder_of(study: Study, results: Path) -> Path:
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "choose another one: --results FOLDER", code="study-folder-mismatch")
     owner = owner_of(folder)
-    if owner and (owner.name, owner.title) != (study.name, _title(study)):
+    if owner and (owner.name, owner.title) != (study.name, study.title):
         if owner.digest == sha256_file(study.file):  # renamed
             return folder
         cause = f"{folder} has the results of another study: {owner.name}, {owner.title}"
@@ -34,10 +35,37 @@ def claim_folder(study: Study, results: Path) -> Path:
     """Make the folder of a study's results and note whose it is. Raises SifmarkError if it belongs to another study."""
     folder = folder_of(study, results)
     folder.mkdir(parents=True, exist_ok=True)
-    owner = StudyOwner(study.name, _title(study), sha256_file(study.file))
+    owner = StudyOwner(study.name, study.title, sha256_file(study.file))
     if owner_of(folder) != owner:
         write_json(folder / STUDY_MARKER, asdict(owner))
     return folder
+
+
+def take_over(plan: StudyPlan) -> int:
+    """Copy into the folder of a variant the results that its whole study has of the same runs. Return how many."""
+    study, folder = plan.study, plan.folder
+    whole = folder.with_name(study.whole)
+    owner = owner_of(whole)
+    if not study.variant or owner is None or owner.name != study.whole:
+        return 0
+    pairs = [(whole / each.result.relative_to(folder), each.result) for each in plan.runs]
+    pairs = [(source, target) for source, target in pairs if source.is_file() and not target.exists()]
+    if pairs:
+        claim_folder(study, folder.parent)
+    for source, target in pairs:
+        for of in (envelope_path, _log_beside, Path):  # the result last: with it, the run is done
+            if of(source).is_file():
+                _copy(of(source), of(target))
+    return len(pairs)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with atomic_path(target) as draft:
+        shutil.copyfile(source, draft)
+
+
+def _log_beside(result: Path) -> Path:
+    return log_path(result.parent.parent, result.parent.name, result.stem)
 
 
 def system_folders(folder: Path) -> tuple[Path, ...]:
@@ -69,11 +97,6 @@ def log_path(folder: Path, system: str, key: str) -> Path:
 def run_lock(folder: Path, system: str, key: str) -> Path:
     """Return the path of the lock file of a run, which is held while it is done."""
     return folder / system / f".{key}.lock"
-
-
-def _title(study: Study) -> str:
-    """Return the title of the whole study, which its variants share a folder with."""
-    return str(read_study_file(study.file).document["title"]) if study.variant else study.title
 
 
 def log_of(planned: PlannedRun) -> Path:

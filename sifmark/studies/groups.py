@@ -11,8 +11,9 @@ from sifmark.recipes.names import cards
 from sifmark.studies.expand import MOST_RUNS, cells_of
 from sifmark.studies.feasibility import problem_anywhere
 from sifmark.studies.image_options import parse_value, require_together
-from sifmark.studies.study import Group, Scalar, System
-from sifmark.studies.study_file import Document, Place, StudyFile, replaced
+from sifmark.studies.study import Group, Scalar
+from sifmark.studies.study_file import Document, StudyError, StudyFile, replaced
+from sifmark.studies.study_schema import Place
 
 MOST_TRIED = 500  # cells of a group, of which one has to be possible
 _REMOVE = "remove"
@@ -28,7 +29,6 @@ class _Reader:
     variant: str
     name: str
     number: int  # in the document of the variant
-    line: int
 
     def places(self, key: str) -> Sequence[Place]:
         """Return where a key may be. The first runs of a variant have other numbers in the file."""
@@ -37,8 +37,14 @@ class _Reader:
         )
         return places_of(self.name, number, key, self.variant)
 
-    def error(self, cause: str, remedy: str, key: str) -> UsageError:
+    def error(self, cause: str, remedy: str, key: str) -> StudyError:
         return self.file.error(f"run {self.name}: {cause}", remedy, *self.places(key))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the schema refuses nothing of the run: only then it is known which cells it has."""
+        parts = (self.places("")[-1][:2], ("defaults",), ("variant", self.variant))
+        return not any(self.file.is_refused(*part) for part in parts)
 
 
 def axis_keys() -> tuple[str, ...]:
@@ -46,42 +52,42 @@ def axis_keys() -> tuple[str, ...]:
     return tuple(read_schema("study-1.0")["$defs"]["match"]["properties"])
 
 
-def read_groups(
-    file: StudyFile, document: Mapping[str, Any], systems: Sequence[System], variant: str
-) -> tuple[Group, ...]:
-    """Return the groups of a document. Raises UsageError naming line, field and remedy."""
+def read_groups(file: StudyFile, document: Mapping[str, Any], variant: str) -> tuple[Group, ...]:
+    """Return the groups of a document; what is wrong with them is among the problems of the file."""
     groups: dict[str, Group] = {}
+    names = [system["name"] for system in document.get("system", ()) if "name" in system]
     for number, run in enumerate(document["run"]):
+        if "workload" not in run:  # which the schema refuses
+            continue
         name = run_name(run, number)
-        reader = _Reader(file, variant, name, number, 0)
-        if name in groups:
-            raise reader.error("there is another run of this name", 'give one of them a name: name = "..."', "name")
-        groups[name] = _group(reader, run, systems, document.get("repeats", 1))
+        reader = _Reader(file, variant, name, number)
+        with file.checks():
+            if name in groups:
+                raise reader.error("there is another run of this name", 'give one of them a name: name = "..."', "name")
+        groups[name] = group = _group(reader, run, document.get("repeats", 1))
+        found = len(file.problems)
+        _check_values(reader, group.axes)
+        if file.knows_names("system"):
+            _check_systems(reader, run, names)
+        if found == len(file.problems) and reader.is_whole:
+            with file.checks():
+                _require_size(reader, group)
+                _require_conditions(reader, group)
+                _require_possible(reader, group)
     return tuple(groups.values())
 
 
-def _group(reader: _Reader, run: Mapping[str, Any], systems: Sequence[System], repeats: int) -> Group:
-    axes = _axes(run)
-    for workload in axes["workload"]:
-        if workload not in cards():
-            places = reader.places("workload")
-            raise reader.file.unknown("workload", str(workload), cards(), *places)
-    _require_values(reader, axes)
-    _require_systems(reader, run, systems)
-    group = Group(
+def _group(reader: _Reader, run: Mapping[str, Any], repeats: int) -> Group:
+    return Group(
         name=reader.name,
         line=reader.file.lines.of(reader.places("name")[-1][:2]),
-        axes=axes,
+        axes=_axes(run),
         scaling=run.get("scaling"),
         repeats=run.get("repeats", repeats),
         systems=tuple(run.get("systems", ())),
         except_=tuple(map(_axes, run.get("except", ()))),
         only=tuple(map(_axes, run.get("only", ()))),
     )
-    _require_size(reader, group)
-    _require_conditions(reader, group)
-    _require_possible(reader, group)
-    return group
 
 
 def _axes(table: Mapping[str, Any]) -> Axes:
@@ -93,20 +99,22 @@ def _values(value: Any) -> tuple[Scalar, ...]:
     return tuple(value) if isinstance(value, list) else (value,)
 
 
-def _require_values(reader: _Reader, axes: Axes) -> None:
-    for key, values in axes.items():
-        for value in values:
+def _check_values(reader: _Reader, axes: Mapping[str, tuple[Scalar, ...]]) -> None:
+    for key, value in ((key, value) for key, values in axes.items() for value in values):
+        with reader.file.checks():
+            if key == "workload" and value not in cards():
+                raise reader.file.unknown("workload", str(value), cards(), *reader.places(key))
             try:
                 parse_value(key, value)
             except UsageError as error:
                 raise reader.error(error.cause, error.remedy, key) from None
 
 
-def _require_systems(reader: _Reader, run: Mapping[str, Any], systems: Sequence[System]) -> None:
-    names = [system.name for system in systems]
+def _check_systems(reader: _Reader, run: Mapping[str, Any], names: Sequence[str]) -> None:
     for name in run.get("systems", ()):
-        if name not in names:
-            raise reader.file.unknown("system", name, names, *reader.places("systems"))
+        with reader.file.checks():
+            if name not in names:
+                raise reader.file.unknown("system", name, names, *reader.places("systems"))
 
 
 def _require_size(reader: _Reader, group: Group) -> None:
@@ -158,14 +166,16 @@ def _require_possible(reader: _Reader, group: Group) -> None:
 
 
 def apply_variant(file: StudyFile, variant: str) -> Document:
-    """Return the document of a variant, or of the whole study for "". Raises UsageError for an unknown one."""
-    if not variant:
-        return file.document
-    variants = file.document.get("variant", {})
+    """Return the document of a variant, or of the whole study for "" and for one that the file does not have."""
+    variants, runs = file.document.get("variant", {}), named_runs(file.document)
+    if file.knows_names("run"):
+        for name, changes in variants.items():
+            _check_names(file, name, changes, runs)
+    if variant and variant not in variants and not file.is_refused("variant", variant):
+        file.problems.append(file.unknown("variant", variant, variants))
     if variant not in variants:
-        raise file.unknown("variant", variant, variants)
-    changes, runs = variants[variant], named_runs(file.document)
-    _require_names(file, variant, changes, runs)
+        return file.document
+    changes = variants[variant]
     kept = changes.get("runs", list(runs))
     has_systems = "system" in changes
     document = {**file.document, **{key: changes[key] for key in ("title", "system") if key in changes}}
@@ -183,8 +193,8 @@ def named_runs(document: Document) -> dict[str, Run]:
 
 def run_name(run: Run, number: int) -> str:
     """Return the name of a run: its own, or its only workload and task, or its number."""
-    words = [run["workload"], run.get("task")]
-    single = all(isinstance(word, str) or word is None for word in words)
+    words = [run.get("workload"), run.get("task")]
+    single = all(isinstance(word, str) or word is None for word in words) and words[0]
     return str(run.get("name") or ("-".join(filter(None, words)) if single else f"run-{number + 1}"))
 
 
@@ -212,8 +222,9 @@ def _shown(output: Document, kept: list[str]) -> Document | None:
     return {**output, "runs": runs} if runs else None
 
 
-def _require_names(file: StudyFile, variant: str, changes: Mapping[str, Any], runs: Mapping[str, Run]) -> None:
+def _check_names(file: StudyFile, variant: str, changes: Mapping[str, Any], runs: Mapping[str, Run]) -> None:
     for key in ("runs", "run"):
         for name in changes.get(key, ()):
             if name not in runs:
-                raise file.unknown("run", name, runs, ("variant", variant, key, name), ("variant", variant, key))
+                problem = file.unknown("run", name, runs, ("variant", variant, key, name), ("variant", variant, key))
+                file.problems.append(problem)

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -21,6 +22,7 @@ UNSEEN = 10**9  # samples of data that were not looked at
 DIVISION = ("devices", "nodes", "stages")
 _TURNED = {"workload", "batch_size", MICRO, "strategy", "scaling", *DIVISION}
 _WITH_STAGES = "IPU_SCHEDULES", "MODEL_PARALLEL"  # names in choices.py of the strategies that cut a model
+_OPTION = re.compile(r"--([a-z][a-z-]*)")
 Cell = Mapping[str, Scalar]
 
 
@@ -118,7 +120,8 @@ def require_together(cell: Cell, more: Sequence[str] = ()) -> None:
         _arguments().parse(arguments_of(cell, division, more))
     except usage_error() as error:
         remedy = "leave one of them out; in a variant: remove = [...]"
-        raise UsageError(getattr(error, "cause", str(error)), remedy, code="study-invalid") from None
+        cause = _OPTION.sub(lambda option: option[1].replace("-", "_"), getattr(error, "cause", str(error)))
+        raise UsageError(cause, remedy, code="study-invalid") from None
 
 
 def option_keys() -> tuple[str, ...]:

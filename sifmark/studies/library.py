@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from sifmark.core.console import counted, status, step, warn
 from sifmark.core.settings import Settings, load_settings
 from sifmark.engines.progress import ProgressPipe
-from sifmark.studies.folder import claim_folder
+from sifmark.studies.folder import claim_folder, take_over
 from sifmark.studies.overview import Labels
-from sifmark.studies.plan import Request
+from sifmark.studies.plan import Request, plan_study
 from sifmark.studies.running.budget import Estimates, parse_budget
 from sifmark.studies.running.execute import run_argv
 from sifmark.studies.running.local import Selection, prepare_systems, require_images, select
@@ -147,6 +147,7 @@ class Study:
         for one on each device.
         """
         watcher = watcher or Watcher()
+        self._take_over()
         plan, selection = self._select(budget, images_required=True)
         claim_folder(plan.study, self.request.results)
         with step(f"look at the images of {plan.study.name}"):
@@ -166,6 +167,8 @@ class Study:
         """
         from sifmark.studies.slurm.submit import submit_runs  # here: runs on this machine should not wait for it
 
+        if not dry_run:
+            self._take_over()
         plan = self.plan()
         if not dry_run:
             claim_folder(plan.study, self.request.results)
@@ -174,6 +177,13 @@ class Study:
             states = Counter(planned.state for planned in plan.runs)
             status(f"nothing to submit: {', '.join(f'{states[state]} {state}' for state in RunState if states[state])}")
         return arrays
+
+    def _take_over(self) -> None:
+        """Let a variant have the results that the whole study has of its runs."""
+        if self.request.variant:
+            plan = plan_study(self.request, self.settings)
+            if count := take_over(plan):
+                status(f"{plan.study.name}: {counted(count, 'result')} copied from the whole study, of the same runs")
 
     def _select(self, budget: str, images_required: bool = False) -> tuple[StudyPlan, Selection]:
         """Return the plan and the runs of it that this machine is to do, and report why others are left out."""

@@ -1,4 +1,4 @@
-"""Loading of studies: every error names the line, the field and a remedy."""
+"""Loading of studies: all errors of a file at once, each with the line, the field and a remedy."""
 
 import re
 import shlex
@@ -11,10 +11,11 @@ from sifmark.core.errors import UsageError
 from sifmark.core.schemas import read_schema
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.folder import RESERVED, folder_of, system_folders
-from sifmark.studies.groups import apply_variant, axis_keys, read_groups
+from sifmark.studies.groups import apply_variant, axis_keys, named_runs, read_groups
 from sifmark.studies.images import is_recipe_or_place
 from sifmark.studies.study import Group, Limitation, Output, Source, Study, System
-from sifmark.studies.study_file import Place, StudyFile, find_study, read_study_file, study_names
+from sifmark.studies.study_file import StudyFile, find_study, read_study_file, study_names
+from sifmark.studies.study_schema import Place
 
 __all__ = ["load_study", "study_names", "variant_names"]
 
@@ -23,21 +24,23 @@ _EPOCH = re.compile(r"epochs\.[1-9][0-9]*(\.throughput)?")
 
 
 def load_study(name_or_path: str, variant: str = "") -> Study:
-    """Read a study by its name or path. Raises UsageError naming file, line, field and remedy."""
+    """Read a study by its name or path. Raises UsageError with all that is wrong with its file."""
     file = read_study_file(find_study(name_or_path))
     document = apply_variant(file, variant)
-    systems = _systems(file, document, variant)
-    groups = read_groups(file, document, systems, variant)
+    _check_systems(file, document, variant)
+    groups = read_groups(file, document, variant)
+    _check_outputs(file, document)
+    file.require_valid()
     source = document.get("source")
     return Study(
-        name=file.path.stem,
-        title=document["title"],
+        name=f"{file.path.stem}-{variant}" if variant else file.path.stem,
+        title=f"{document['title']} ({variant})" if variant else document["title"],
         file=file.path,
         questions=tuple(document.get("questions", ())),
         source=Source(**source) if source else None,
-        systems=systems,
+        systems=tuple(map(_system, document.get("system", ()))),
         groups=groups,
-        outputs=_outputs(file, document, groups),
+        outputs=tuple(_output(table, groups) for table in document.get("output", ())),
         limitations=tuple(map(_limitation, document.get("cannot_repeat", ()))),
         variant=variant,
     )
@@ -45,22 +48,25 @@ def load_study(name_or_path: str, variant: str = "") -> Study:
 
 def variant_names(name_or_path: str) -> tuple[str, ...]:
     """Return the names of the variants of a study. Raises UsageError if its file is invalid."""
-    return tuple(read_study_file(find_study(name_or_path)).document.get("variant", {}))
+    file = read_study_file(find_study(name_or_path))
+    file.require_valid()
+    return tuple(file.document.get("variant", {}))
 
 
-def _systems(file: StudyFile, document: Mapping[str, Any], variant: str) -> tuple[System, ...]:
+def _check_systems(file: StudyFile, document: Mapping[str, Any], variant: str) -> None:
     own = "system" in file.document.get("variant", {}).get(variant, {})
     prefix: Place = ("variant", variant, "system") if own else ("system",)
-    systems: dict[str, System] = {}
+    names = set(RESERVED)
     for number, table in enumerate(document.get("system", ())):
-        place = (*prefix, number)
-        if table["name"] in systems or table["name"] in RESERVED:
-            cause = f"system {table['name']}: there is another of this name, or a folder of sifmark's own has it"
-            raise file.error(cause, "choose another name", (*place, "name"))
-        if not is_recipe_or_place(table["image"]):
-            raise file.unknown("recipe", table["image"], recipe_names(), (*place, "image"))
-        systems[table["name"]] = _system(table)
-    return tuple(systems.values())
+        place, name, image = (*prefix, number), table.get("name"), table.get("image")
+        with file.checks():
+            if name and name in names:
+                cause = f"system {name}: there is another of this name, or a folder of sifmark's own has it"
+                raise file.error(cause, "choose another name", (*place, "name"))
+            names.add(name)
+        with file.checks():
+            if image and not is_recipe_or_place(image):
+                raise file.unknown("recipe", image, recipe_names(), (*place, "image"))
 
 
 def _limitation(table: Mapping[str, Any]) -> Limitation:
@@ -72,42 +78,48 @@ def _system(table: Mapping[str, Any]) -> System:
     return System(**{**table, **lists})
 
 
-def _outputs(file: StudyFile, document: Mapping[str, Any], groups: Sequence[Group]) -> tuple[Output, ...]:
-    names = [group.name for group in groups]
-    outputs: dict[str, Output] = {}
+def _check_outputs(file: StudyFile, document: Mapping[str, Any]) -> None:
+    runs = list(named_runs(dict(document)))
+    fields = (*axis_keys(), SYSTEM)
+    names = set()
     for number, table in enumerate(document.get("output", ())):
-        place = _output_place(file, table, number)
-        if table["name"] in outputs:
-            raise file.error(f"there is another output {table['name']}", "give it a name of its own", (*place, "name"))
-        _require_known(file, "run", table.get("runs", ()), names, (*place, "runs"))
-        if not _EPOCH.fullmatch(table["y"]):
-            _require_known(file, "metric", [table["y"]], metric_names(), (*place, "y"))
-        fields = (*axis_keys(), SYSTEM)
-        _require_known(file, "key of runs", [table["x"]], fields, (*place, "x"))
-        _require_known(file, "key of runs", table.get("series", ()), fields, (*place, "series"))
-        outputs[table["name"]] = Output(
-            name=table["name"],
-            title=table["title"],
-            kind=table["kind"],
-            groups=tuple(table.get("runs", names)),
-            x=table["x"],
-            y=table["y"],
-            series=tuple(table.get("series", (SYSTEM,))),
-            published=table.get("published", ""),
-        )
-    return tuple(outputs.values())
+        place, name = _output_place(file, table, number), table.get("name")
+        with file.checks():
+            if name and name in names:
+                raise file.error(f"there is another output {name}", "give it a name of its own", (*place, "name"))
+        names.add(name)
+        if file.knows_names("run"):
+            _check_known(file, "run", table.get("runs", ()), runs, (*place, "runs"))
+        if not _EPOCH.fullmatch(table.get("y", "")):
+            _check_known(file, "metric", [table["y"]] if "y" in table else (), metric_names(), (*place, "y"))
+        _check_known(file, "key of runs", [table["x"]] if "x" in table else (), fields, (*place, "x"))
+        _check_known(file, "key of runs", table.get("series", ()), fields, (*place, "series"))
+
+
+def _output(table: Mapping[str, Any], groups: Sequence[Group]) -> Output:
+    return Output(
+        name=table["name"],
+        title=table["title"],
+        kind=table["kind"],
+        groups=tuple(table.get("runs", [group.name for group in groups])),
+        x=table["x"],
+        y=table["y"],
+        series=tuple(table.get("series", (SYSTEM,))),
+        published=table.get("published", ""),
+    )
 
 
 def _output_place(file: StudyFile, table: Mapping[str, Any], number: int) -> Place:
     """Return where an output is in the file: a variant may have left out earlier ones."""
-    names = [each["name"] for each in file.document["output"]]
-    return ("output", number if names.count(table["name"]) > 1 else names.index(table["name"]))
+    names = [each.get("name") for each in file.document["output"]]
+    return ("output", number if names.count(table.get("name")) > 1 else names.index(table.get("name")))
 
 
-def _require_known(file: StudyFile, kind: str, names: Iterable[str], existing: Iterable[str], place: Place) -> None:
+def _check_known(file: StudyFile, kind: str, names: Iterable[str], existing: Iterable[str], place: Place) -> None:
     for name in names:
-        if name not in existing:
-            raise file.unknown(kind, name, existing, place)
+        with file.checks():
+            if name not in existing:
+                raise file.unknown(kind, name, existing, place)
 
 
 @cache
@@ -118,19 +130,22 @@ def metric_names() -> tuple[str, ...]:
     return (*fields["metrics"]["properties"], *phases)
 
 
-def result_paths(paths: Sequence[str], study: str, results: str) -> tuple[str, ...]:
+def result_paths(paths: Sequence[str], study: str, results: str, variant: str = "") -> tuple[str, ...]:
     """Return the paths of results, or the folders of a study's systems. Raises UsageError for both, or none."""
     remedy = "name files or folders of results, or a study: --study NAME"
     if paths and study:
         raise UsageError("results are given twice: by path, and by --study", remedy, code="invalid-option")
     if not paths and not study:
         raise UsageError("no results are given", remedy, code="argument-missing")
-    return tuple(paths) or _of_study(study, Path(results))
+    return tuple(paths) or _of_study(study, Path(results), variant)
 
 
-def _of_study(study: str, results: Path) -> tuple[str, ...]:
-    folder = folder_of(load_study(study), results)
+def _of_study(study: str, results: Path, variant: str) -> tuple[str, ...]:
+    folder = folder_of(load_study(study, variant), results)
     if folders := system_folders(folder):
         return tuple(map(str, folders))
-    remedy = f"run it first: sifmark study.run {shlex.quote(study)}"
+    measured = [name for name in variant_names(study) if system_folders(folder_of(load_study(study, name), results))]
+    remedy = f"run it first: sifmark study.run {shlex.quote(study)}{f' --variant {variant}' if variant else ''}"
+    if measured and not variant:
+        remedy = f"variants of it have results: --variant {' or '.join(measured)}; or {remedy}"
     raise UsageError(f"the study has no results in {folder}", remedy, code="result-missing")

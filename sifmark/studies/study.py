@@ -74,10 +74,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """A checked study file."""
+    """A checked study file, or a variant of one, which has a name and a folder of its own: `quick-small`."""
 
-    name: str
-    title: str
+    name: str  # with the variant
+    title: str  # with the variant
     file: Path
     questions: tuple[str, ...]
     source: Source | None
@@ -86,6 +86,16 @@ class Study:
     outputs: tuple[Output, ...]
     limitations: tuple[Limitation, ...]
     variant: str  # "" for the whole study
+
+    @property
+    def whole(self) -> str:
+        """The name of the whole study."""
+        return self.file.stem
+
+    @property
+    def words(self) -> str:
+        """How a command names it: `quick --variant small`."""
+        return f"{self.whole} --variant {self.variant}" if self.variant else self.whole
 
 
 @dataclass(frozen=True, slots=True)

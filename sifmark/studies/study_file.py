@@ -2,25 +2,26 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sifmark.core import paths
+from sifmark.core.console import printable
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
-from sifmark.core.schemas import errors_of, explain_error, read_schema, remedy_for
-
-if TYPE_CHECKING:
-    from jsonschema import ValidationError
+from sifmark.core.schemas import MOST_ERRORS, errors_of, read_schema
+from sifmark.studies.study_schema import SCHEMA, Place, key_place, problems_of
 
 OWN = Path("studies")  # the site's own, below the working folder
 SUFFIX = ".toml"
-SCHEMA = "study-1.0"
+NAMING = ("name", "workload", "task")  # keys by which a run or system has its name
+MOST_SHOWN = 20  # problems of a file
 LENGTHS = frozenset(("steps", "duration", "epochs"))  # of which a run has one
 _LINE = re.compile(r"at line (\d+)")
 Document = dict[str, Any]
-Place = Sequence[str | int]  # of a value in a document
 KeyPath = tuple[str | int, ...]  # `("run", 0, "batch_size")` is a key of the first `[[run]]`
 _KEY = re.compile(r"""[ \t]*(?:([A-Za-z0-9_-]+)|"((?:\\.|[^"\\\n])*)"|'([^'\n]*)')[ \t]*""")
 _SKIPPED = re.compile(r"(?:\s+|#[^\n]*)+")
@@ -69,68 +70,108 @@ def require_name(path: Path) -> None:
         raise UsageError(cause, remedy, code="study-invalid")
 
 
+class StudyError(UsageError):
+    """A problem at a line of a study file."""
+
+    def __init__(self, path: Path, line: int, cause: str, remedy: str) -> None:
+        super().__init__(f"{path}:{line}: {printable(cause)}", printable(remedy), code="study-invalid")
+        self.line = line
+
+
 @dataclass(frozen=True)
 class StudyFile:
-    """A study file that follows the schema."""
+    """A study file without the values that the schema refuses, and what is wrong with it as far as it was read."""
 
     path: Path
     document: Document
     lines: "Lines"
+    problems: list[StudyError] = field(default_factory=list)
+    refused: set[KeyPath] = field(default_factory=set)  # keys that the document does not have for that, and tables
 
-    def error(self, cause: str, remedy: str, *places: Place) -> UsageError:
+    def error(self, cause: str, remedy: str, *places: Place) -> StudyError:
         """Return an error that names the line of the first place that the file has, or of what the last is within."""
         exact = next((place for place in places if tuple(place) in self.lines), places[-1] if places else ())
-        return UsageError(f"{self.path}:{self.lines.of(exact)}: {cause}", remedy, code="study-invalid")
+        return StudyError(self.path, self.lines.of(exact), cause, remedy)
 
-    def unknown(self, kind: str, name: str, names: Iterable[str], *places: Place) -> UsageError:
+    @contextmanager
+    def checks(self) -> Iterator[None]:
+        """Keep the error with which the block ends, so that what follows is checked too."""
+        try:
+            yield
+        except StudyError as problem:
+            self.problems.append(problem)
+
+    def is_refused(self, *within: str | int) -> bool:
+        """Return whether the schema refuses something of a part of the file: of what refers to it nothing is known."""
+        return any(place[: len(within)] == within for place in self.refused)
+
+    def knows_names(self, table: str) -> bool:
+        """Return whether it is known how all tables `[[run]]` or `[[system]]` are called."""
+        return not any(table in place and place[-1] in (table, *NAMING) for place in self.refused)
+
+    def require_valid(self) -> None:
+        """Raise UsageError with all problems, in the order of their lines."""
+        problems = sorted({str(each): each for each in self.problems}.values(), key=lambda each: each.line)
+        if not problems:
+            return
+        if len(problems) == 1:
+            raise problems[0]
+        shown = [f"{each.cause}\n  remedy: {_brief(each.remedy)}" for each in problems[:MOST_SHOWN]]
+        count = f"{'at least ' * (len(problems) >= MOST_ERRORS)}{len(problems)}"
+        shown += [f"and {len(problems) - MOST_SHOWN} more"] if len(problems) > MOST_SHOWN else []
+        cause = "\n".join([f"{self.path} has {count} errors", *shown])
+        raise UsageError(cause, "correct them; docs/reference/studies.md has all keys", code="study-invalid")
+
+    def unknown(self, kind: str, name: str, names: Iterable[str], *places: Place) -> StudyError:
         """Return the error for a name that does not exist, with suggestions."""
         return self.error(f"no {kind} {name!r}", nearest_names(name, names), *places)
 
 
 def read_study_file(path: Path) -> StudyFile:
-    """Read and check a file. Raises UsageError that names file, line, field and remedy."""
+    """Read a file, with what is wrong with it by the schema. Raises UsageError for one that is no TOML."""
     require_name(path)
     try:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text)
+        str(document)  # fails for a number of so many digits that no message can have it
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}", "name a readable TOML file", code="file-unreadable") from error
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:
         line = _LINE.search(str(error))
         cause = f"{path}:{line[1] if line else 1}: {error}"
         raise UsageError(cause, "correct the syntax of TOML there", code="study-invalid") from error
     file = StudyFile(path, document, Lines(text))
-    errors = sorted(errors_of(SCHEMA, document), key=lambda each: file.lines.of(each.absolute_path))
-    if errors:
-        raise _schema_error(file, errors[0])
+    for problem in islice(chain.from_iterable(map(problems_of, errors_of(SCHEMA, document))), MOST_ERRORS):
+        file.problems.append(file.error(problem.cause, problem.remedy, problem.place))
+        file.refused.add(tuple(key_place(problem.place)))
+    if len(file.problems) == MOST_ERRORS:  # what is left may be anything
+        file.require_valid()
+    for place in file.refused:
+        _remove(document, place)
     defaults = document.pop("defaults", {})
-    document["run"] = [replaced(defaults, run) for run in document["run"]]
+    document["run"] = [replaced(defaults, run) for run in document.get("run", ())]
     return file
+
+
+def _remove(document: Any, place: KeyPath) -> None:
+    """Remove a key from a document, if it is there."""
+    *parents, key = place
+    for step in parents:
+        document = document.get(step) if isinstance(document, dict) else document[step] if document else None
+    if isinstance(document, dict):
+        document.pop(key, None)
+
+
+def _brief(remedy: str) -> str:
+    """Return a remedy without the names that are known, if it has some that are near."""
+    near, rest, _ = remedy.partition("? known: ")
+    return f"{near}?" if rest else remedy
 
 
 def replaced(run: Document, changes: Mapping[str, Any]) -> Document:
     """Return a run with changes. A length replaces the lengths that it excludes."""
     others = LENGTHS if LENGTHS & changes.keys() else frozenset()
     return {key: value for key, value in run.items() if key not in others} | dict(changes)
-
-
-def _schema_error(file: StudyFile, error: "ValidationError") -> UsageError:
-    place: tuple[str | int, ...] = tuple(error.absolute_path)
-    rule: Any = error.schema
-    if error.validator == "additionalProperties":
-        properties = rule["properties"]
-        instance: Any = error.instance
-        key = next(key for key in instance if key not in properties)
-        where = f"{_name(place)}: " if place else ""
-        return file.error(f"{where}no key {key!r}", nearest_names(key, properties), (*place, key))
-    if error.validator == "anyOf":  # a value or a list of values
-        described = rule["description"]
-        return file.error(f"{_name(place)}: {error.instance!r:.80} is not what is expected", described, place)
-    return file.error(explain_error(error), remedy_for(error), place)
-
-
-def _name(place: Place) -> str:
-    return ".".join(map(str, place))
 
 
 class Lines:

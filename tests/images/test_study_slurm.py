@@ -415,7 +415,7 @@ def test_the_page_shows_what_its_commands_print_on_a_cluster(with_image: Cluster
     for line, shown in sessions:
         done = call(["bash", "-c", f"{line} 2>&1"], env={**os.environ, "PATH": path})
         assert documentation.pattern(shown).search(done.stdout), f"$ {line}\n{done.stdout}"
-    with_image.results = with_image.folder / "results" / "quick"
+    with_image.results = with_image.folder / "results" / "quick-small"
     (state,) = with_image.waits()
     assert state.state is RunState.DONE, state
     (result,) = (with_image.results / "here").glob("*.json")

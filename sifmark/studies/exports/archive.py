@@ -62,7 +62,7 @@ def archive_study(study: Study, folder: Path, target: Path, settings: Settings) 
             contents.add(member.content)
     if not contents.states:
         cause = f"{folder} has no results of study {study.name}"
-        raise UsageError(cause, f"sifmark study.run {study.name}", code="result-missing")
+        raise UsageError(cause, f"sifmark study.run {study.words}", code="result-missing")
     local = _local_images(study, contents.images.values(), settings)
     documents = {name: list(_image_members(name, claims, local)) for name, claims in contents.images.items()}
     members += [member for each in documents.values() for member in each]

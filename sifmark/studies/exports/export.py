@@ -112,7 +112,7 @@ def export_study(plan: StudyPlan, form: str, place: Path, settings: Settings) ->
         raise UsageError(f"{place} is no folder", "name a folder: -o FOLDER", code="invalid-option")
     runs = tuple(planned for planned in plan.runs if planned.state is not RunState.CANNOT_RUN)
     if not runs:
-        remedy = f"see why: sifmark study.plan {plan.study.name}"
+        remedy = f"see why: sifmark study.plan {plan.study.words}"
         raise UsageError(f"study {plan.study.name} has no run that could be exported", remedy, code="study-invalid")
     files = list(FORMATS[form](Export(replace(plan, runs=runs), place, settings)))
     for folder in {planned.result.parent for planned in runs if form == _SBATCH}:

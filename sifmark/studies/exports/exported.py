@@ -51,6 +51,5 @@ def image_of(system: System) -> str:
 def heading(plan: StudyPlan, program: str) -> list[str]:
     """Return the first lines of an export, without what makes them comments."""
     study, count = plan.study, len(plan.runs)
-    variant = f", variant {study.variant}" if study.variant else ""
     title = " ".join(study.title.split())
-    return [f"Study {study.name}{variant}: {title}", f"{count} runs for {program}, written by sifmark study.export."]
+    return [f"Study {study.name}: {title}", f"{count} runs for {program}, written by sifmark study.export."]

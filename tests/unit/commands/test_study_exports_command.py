@@ -11,7 +11,7 @@ from sifmark.core.settings import Settings
 from sifmark.studies.plan import Request, plan_study
 
 SMALL = ("quick", "--variant", "small", "--only", "group=resnet50-training")
-PLACE = "quick-shell/quick.sh"
+PLACE = "quick-small-shell/quick-small.sh"
 
 pytestmark = pytest.mark.usefixtures("any_command")
 
@@ -43,7 +43,7 @@ def test_an_export_prints_its_files_and_what_to_do(folder: Path, capsys: pytest.
     assert f"run it: {folder / PLACE}" in errors
     assert (folder / PLACE).read_text().count("\nrun here 1 ") == 2
     output, errors = typed(capsys, "study.export", *SMALL, "--format", "jube", "-o", "place")
-    assert output == "place/quick.yaml\n" and "run it: jube run place/quick.yaml" in errors
+    assert output == "place/quick-small.yaml\n" and "run it: jube run place/quick-small.yaml" in errors
 
 
 def test_a_script_for_an_image_that_is_not_here_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_a_script_for_an_image_that_is_not_here_is_marked(capsys: pytest.Capture
 @pytest.mark.parametrize("form", ["reframe", "sbatch"])
 def test_what_starts_images_itself_needs_them(form: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, errors = typed(capsys, "study.export", *SMALL, "--format", form, code=1)
-    assert "[image-not-built]" in errors and not (folder / f"quick-{form}").exists()
+    assert "[image-not-built]" in errors and not (folder / f"quick-small-{form}").exists()
 
 
 def test_an_unknown_format_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,10 +69,10 @@ def test_an_archive_says_what_is_in_it_and_what_is_missing(
     output, errors = typed(capsys, "study.archive", "quick", "--variant", "small")
     assert "1 result" in output and "results: 1 completed" in output
     assert "warning: without a result yet: 5 of 6 runs" in errors
-    assert "sifmark results.validate quick.tar.gz" in errors
+    assert "sifmark results.validate quick-small.tar.gz" in errors
     document = json.loads(typed(capsys, "study.archive", "quick", "--variant", "small", "--json", "-o", "b.tar.gz")[0])
     assert document["file"] == "b.tar.gz" and document["size"] == (folder / "b.tar.gz").stat().st_size
-    assert (folder / "b.tar.gz").read_bytes() == (folder / "quick.tar.gz").read_bytes()
+    assert (folder / "b.tar.gz").read_bytes() == (folder / "quick-small.tar.gz").read_bytes()
     names = [entry["name"] for entry in document["manifest"]["members"] if entry["kind"] == "result"]
     assert names == [str(result)]
 
@@ -85,8 +85,10 @@ def test_an_archive_of_nothing_is_an_error(folder: Path, capsys: pytest.CaptureF
 def test_an_archive_is_compared_with_another(site: Settings, capsys: pytest.CaptureFixture[str]) -> None:
     write_result(site)
     typed(capsys, "study.archive", "quick", "--variant", "small")
-    assert typed(capsys, "results.validate", "quick.tar.gz")[0].startswith("valid  quick.tar.gz/results/quick/here/")
-    output, _ = typed(capsys, "compare", "quick.tar.gz", "--baseline", "quick.tar.gz", "--json")
+    assert typed(capsys, "results.validate", "quick-small.tar.gz")[0].startswith(
+        "valid  quick-small.tar.gz/results/quick-small/here/"
+    )
+    output, _ = typed(capsys, "compare", "quick-small.tar.gz", "--baseline", "quick-small.tar.gz", "--json")
     assert json.loads(output)
 
 
@@ -95,9 +97,11 @@ def test_an_altered_archive_fails_every_command(
 ) -> None:
     write_result(site)
     typed(capsys, "study.archive", "quick", "--variant", "small")
-    file = folder / "quick.tar.gz"
+    file = folder / "quick-small.tar.gz"
     file.write_bytes(file.read_bytes()[:-20])
     for command in ("results.validate", "results.show", "results.trace", "compare"):
-        assert main((command, "quick.tar.gz")) != 0
+        assert main((command, "quick-small.tar.gz")) != 0
         captured = capsys.readouterr()
-        assert "quick.tar.gz" in captured.out + captured.err and "is damaged" in captured.out + captured.err, command
+        assert "quick-small.tar.gz" in captured.out + captured.err and "is damaged" in captured.out + captured.err, (
+            command
+        )

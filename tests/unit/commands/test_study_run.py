@@ -88,6 +88,16 @@ def test_a_study_runs_and_goes_on_where_it_was(
     assert states(settings, capsys, file) == {"done": 6}
 
 
+def test_a_variant_does_only_what_the_whole_study_has_not(run: Run) -> None:
+    file = write()
+    with Path(file).open("a") as stream:
+        stream.write("[variant.few]\nset = { batch_size = [2, 8] }\n")
+    assert run(file)["done"] == 6
+    few = run(file, variant="few")
+    assert (few["study"], few["folder"], few["done"]) == ("mine-few", "results/mine-few", 4)
+    assert "2 results copied from the whole study" in few["errors"] and "2 runs to do" in few["errors"]
+
+
 def test_a_failure_is_told_and_done_again_on_request(
     run: Run, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -33,6 +33,15 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
+def test_a_report_of_a_variant_says_so(results: Path, tmp_path: Path) -> None:
+    target = tmp_path / "report"
+    words = ["--study", "quick", "--variant", "small", "--output", str(target)]
+    assert main(["report", str(results), *words]) == 0
+    page, text = (target / PAGE).read_text(), (target / "report.md").read_text()
+    assert "in minutes (small)</title>" in page and "for the study quick-small" in page
+    assert "in minutes (small)" in text and "Study: quick-small" in text
+
+
 def test_a_report_is_a_folder_whose_files_are_listed(
     results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,14 +1,22 @@
 """Study files: what is read, and what is refused with the line and a remedy."""
 
 import textwrap
+import tomllib
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tomlkit
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from unit.refusals import refused
 
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
-from sifmark.core.schemas import read_schema
+from sifmark.core.schemas import errors_of, read_schema
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import resolve_config, target_of
 from sifmark.studies.groups import apply_variant
@@ -16,6 +24,7 @@ from sifmark.studies.image_options import DIVISION, division_of, option_keys
 from sifmark.studies.load import load_study
 from sifmark.studies.study import Run, Study, System
 from sifmark.studies.study_file import Lines, read_study_file, study_names
+from sifmark.studies.study_schema import example_of, rule_at
 
 HERE = System("here", "cpu", devices=4)
 HEAD = 'title = "t"\n'
@@ -259,11 +268,15 @@ BATCHES, SEEDS = list(range(1, 1001)), list(range(1000))
 # A file, and what cause and remedy have to say.
 BAD = {
     "syntax": ("[[run]\n", "2: Expected", "TOML"),
+    "lists without end": (RUN + "steps = " + "[" * 5000, "1: maximum recursion", "TOML"),
+    "number without end": (RUN + "steps = " + "9" * 5000, "1: Exceeds the limit", "TOML"),
+    "other number without end": (RUN + "steps = 0x" + "f" * 5000, "1: Exceeds the limit", "TOML"),
+    "a date": (RUN + "steps = 2026-01-01", "4: [[run]] steps = 2026-01-01 is a date or time", "steps = 2"),
     "unknown key of the study": ("titel = 2\n" + RUN, "2: no key 'titel'", "title"),
-    "unknown key of a run": (RUN + "batchsize = 2", "4: run.0: no key", "batch_size"),
-    "unknown key of a system": (SYSTEM + "gpus = 2\n" + RUN, "5: system.0: no key 'gpus'", "known"),
+    "unknown key of a run": (RUN + "batchsize = 2", "4: no key 'batchsize' in [[run]]", "batch_size"),
+    "unknown key of a system": (SYSTEM + "gpus = 2\n" + RUN, "5: no key 'gpus' in [[system]]", "known"),
     "no run": ("run = []", "2: run", ""),
-    "no workload": ("[[run]]\nsteps = 2", "2: run.0: 'workload' is a required", "add the missing key"),
+    "no workload": ("[[run]]\nsteps = 2", "2: [[run]] has no workload", 'add workload = "resnet50"'),
     "unknown workload": (RUN.replace("lstm", "resnet5"), "3: no workload 'resnet5'", "did you mean resnet50"),
     "unknown recipe": (SYSTEM.replace("cpu", "cdua") + RUN, "4: no recipe", "cuda"),
     "unknown precision": (RUN + 'precision = ["fp32", "bf61"]', "4: run lstm: no precision", "bf16"),
@@ -271,18 +284,26 @@ BAD = {
     "unknown task": (RUN + 'task = "learning"', "4: run lstm-learning: no task", "training"),
     "unknown meter": (RUN + 'meter = "watt"', "4: run lstm: meter: no meter 'watt'", "nvml"),
     "unknown system": (RUN + 'systems = ["here"]', "4: no system 'here'", "none"),
-    "value of another kind": (RUN + 'batch_size = ["big"]', "4: run.0.batch_size: ['big']", "max"),
+    "value of another kind": (RUN + 'batch_size = ["big"]', '4: [[run]] batch_size = ["big"]: "big" is a text', "max"),
     "bad time": (RUN + 'duration = "5 parsecs"', "4: run lstm: duration: '5 parsecs'", ""),
     "no devices": (RUN + "devices = 0", "4: run lstm: devices: 0", "devices = 2"),
-    "empty list": (RUN + "batch_size = []", "4: run.0.batch_size: []", "list"),
-    "same value twice": (RUN + "batch_size = [2, 2]", "4: run.0.batch_size", "different"),
+    "empty list": (RUN + "batch_size = []", "4: [[run]] batch_size = [] is empty", "list"),
+    "same value twice": (RUN + "batch_size = [2, 2]", "4: [[run]] batch_size = [2, 2] has 2 twice", "different"),
     "nothing left by except": (RUN + 'except = [{ workload = "lstm" }]', "4: run lstm: no cell is left", "remove one"),
     "except that matches nothing": (
         *(RUN + "batch_size = [1, 2]\nexcept = [{ batch_size = 4 }]", "5: run lstm: except names batch_size = 4"),
         "batch_size: 1, 2",
     ),
-    "except with an unknown key": (RUN + "except = [{ batch = 4 }]", "4: run.0.except.0: no key 'batch'", "batch_size"),
-    "steps and epochs": (RUN + "steps = 4\nepochs = 2", "2: run lstm: ", "leave one of them"),
+    "except with an unknown key": (
+        RUN + "except = [{ batch = 4 }]",
+        "4: no key 'batch' in except of [[run]]",
+        "batch_size",
+    ),
+    "steps and epochs": (
+        RUN + "steps = 4\nepochs = 2",
+        "2: run lstm: steps: not allowed with epochs",
+        "leave one of them",
+    ),
     "task that the workload lacks": (
         RUN.replace("lstm", "mcmc") + 'task = "training"',
         *("2: run mcmc-training: none of its cells can run: task training: mcmc can do sampling", ""),
@@ -311,6 +332,180 @@ def test_bad_files_are_refused_with_line_and_remedy(tmp_path: Path, text: str, c
     shown = refusal_of(tmp_path, text)
     assert cause in shown[0]
     assert remedy in shown[1]
+
+
+TEN = """\
+repeats = "3"
+colour = "red"
+[[system]]
+name = "alpha"
+image = "cdua"
+devices = 0
+[[run]]
+workload = "resnt50"
+batch_size = [1, 2, 2]
+precision = [5]
+systems = ["beta"]
+[[run]]
+workload = "lstm"
+steps = 4
+epochs = 2
+[[output]]
+name = "o"
+title = "t"
+kind = "lines"
+x = "batch"
+y = "throughput"
+runs = ["lstn"]
+"""
+SAID = """\
+mine.toml has 12 errors
+mine.toml:2: repeats = "3" is a text
+  remedy: remove the quotes: repeats = 3
+mine.toml:3: no key 'colour'
+  remedy: did you mean source?
+mine.toml:6: no recipe 'cdua'
+  remedy: did you mean cuda or cuda12 or cpu?
+mine.toml:7: [[system]] devices = 0 is less than 1
+  remedy: a whole number from 1 to 4096: accelerators of a node; for example devices = 4
+mine.toml:9: no workload 'resnt50'
+  remedy: did you mean resnet50 or resnext101_32x4d?
+mine.toml:10: [[run]] batch_size = [1, 2, 2] has 2 twice
+  remedy: a whole number from 1 or "max", or a list of different ones: samples of a step, of all devices together or \
+with `scaling = "weak"` of one device; chains in sampling; `"max"` searches for the largest that fits; for example \
+batch_size = [16, 64]
+mine.toml:11: [[run]] precision = [5]: 5 is a whole number
+  remedy: a text, or a list of different texts: fp32, tf32, bf16 or fp16; default: the workload's; for example \
+precision = "bf16"
+mine.toml:12: no system 'beta'
+  remedy: known: alpha
+mine.toml:13: run lstm: steps: not allowed with epochs
+  remedy: leave one of them out; in a variant: remove = [...]
+mine.toml:20: [[output]] kind = "lines" is none of table, line, bar, heat-map
+  remedy: table, line, bar or heat-map; for example kind = "table"
+mine.toml:21: no key of runs 'batch'
+  remedy: did you mean batch_size?
+mine.toml:23: no run 'lstn'
+  remedy: did you mean lstm?"""
+
+
+def test_all_errors_of_a_file_are_shown_at_once(tmp_path: Path) -> None:
+    with refused(UsageError, "study-invalid") as error:
+        load(tmp_path, TEN)
+    assert error.value.cause.replace(f"{tmp_path}/", "") == SAID
+
+
+def test_what_a_refused_value_decides_is_no_error_of_its_own(tmp_path: Path) -> None:
+    """Names of runs and systems are unknown where the schema refuses what they are made of, and cells likewise."""
+    text = """
+        [[system]]
+        name = "../a"
+        image = "cpu"
+        [[run]]
+        workload = ["lstm", 5]
+        batch_size = [1, "x"]
+        systems = ["a"]
+        except = [{ batch_size = 4 }]
+        [[output]]
+        name = "o"
+        title = "t"
+        kind = "line"
+        runs = ["lstm"]
+        x = "system"
+        y = "throughput"
+        [variant.small]
+        runs = ["lstm"]
+        """
+    with refused(UsageError, "study-invalid") as error:
+        load(tmp_path, text)
+    lines = [line for line in error.value.cause.splitlines() if not line.startswith("  ")]
+    assert [line.rpartition("mine.toml:")[2].partition(":")[0] for line in lines[1:]] == ["4", "7", "8"]
+
+
+def test_many_errors_are_counted(tmp_path: Path) -> None:
+    with refused(UsageError, "study-invalid", "30 errors") as error:
+        load(tmp_path, f"[[run]]\nworkload = {[f'w{number}' for number in range(30)]}")
+    assert error.value.cause.endswith("and 10 more") and error.value.cause.count("no workload") == 20
+    many = "".join(f"key_{number} = 1\n" for number in range(3000))
+    with refused(UsageError, "study-invalid", "at least 100 errors"):
+        load(tmp_path, f'{many}[[run]]\nworkload = "lstm"')
+
+
+def test_a_login_is_not_repeated(tmp_path: Path) -> None:
+    text = '[[system]]\nname = "a"\nimage = ["oras://me:secret@registry/a"]\n[[run]]\nworkload = "lstm"'
+    cause, _ = refusal_of(tmp_path, text)
+    assert "secret" not in cause and "***@registry" in cause
+
+
+def test_no_error_has_an_escape_sequence(tmp_path: Path) -> None:
+    text = RUN + '[variant."\\u001b[31m"]\nrepeats = "\\u001b"\n"\\u009b" = 2\n[variant.small.run."\\u001b"]\nseed = 1'
+    with refused(UsageError, "study-invalid") as error:
+        load(tmp_path, text)
+    assert all(line.isprintable() for line in str(error.value).splitlines())
+    assert "[variant.\\x1b[31m] repeats" in error.value.cause
+
+
+def _keys(rule: dict[str, Any], place: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Yield the places of all keys that a file may have."""
+    for key in rule.get("properties", {"NAME": rule["additionalProperties"]} if "title" not in rule else {}):
+        inner = rule_at((*place, key))
+        items = rule_at((*place, key, 0)) if inner.get("type") == "array" else {}
+        if items.get("type") == "object":
+            yield from _keys(dict(items), (*place, key, 0))
+        elif inner.get("type") == "object" and key != "slurm":
+            yield from _keys(dict(inner), (*place, key))
+        elif key != "slurm":
+            yield (*place, key)
+
+
+def test_every_key_has_an_example_that_is_valid() -> None:
+    places = list(_keys(dict(rule_at(()))))
+    assert len(places) > 150
+    for place in places:
+        value = tomllib.loads(example_of(place))[str(place[-1])]
+        names = place[:-1]
+        assert is_valid_at(names, place[-1], value), place
+
+
+def is_valid_at(table: tuple[str | int, ...], key: str | int, value: object) -> bool:
+    """Return whether a document in which a key has a value is refused for nothing of that key."""
+    inner: Any = {key: value}
+    for step in reversed(table):
+        inner = [inner] if isinstance(step, int) else {step: inner}
+    return all(key not in error.absolute_path for error in errors_of("study-1.0", inner))
+
+
+def _places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    steps = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for step, inner in steps:
+        yield (*place, step)
+        yield from _places(inner, (*place, step))
+
+
+TEXTS = st.sampled_from(["", "lstm", "max", "5", "a/b", "training"])
+RANDOM = st.recursive(
+    st.booleans() | st.integers(-3, 3) | st.floats() | st.integers() | st.dates() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS.filter(bool), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@given(data=st.data())
+def test_any_values_give_errors_and_no_traceback(tmp_path: Path, data: st.DataObject) -> None:
+    """Values of any kind take the place of those of a valid file."""
+    document = tomllib.loads(HEAD + VARIANT)
+    places = list(_places(document))
+    for place in data.draw(st.lists(st.sampled_from(places), min_size=1, max_size=4)):
+        table: Any = document
+        with suppress(LookupError, TypeError):  # an earlier one took the place of what it is in
+            for step in place[:-1]:
+                table = table[step]
+            if isinstance(table, list) == isinstance(place[-1], int):
+                table[place[-1]] = data.draw(RANDOM)
+    (tmp_path / "mine.toml").write_text(tomlkit.dumps(document))
+    with suppress(UsageError):
+        load_study(str(tmp_path / "mine.toml"), data.draw(st.sampled_from(["", "small"])))
 
 
 def test_unknown_variants_and_runs_of_variants_are_refused(tmp_path: Path) -> None:

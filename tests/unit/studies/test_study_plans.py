@@ -15,11 +15,12 @@ from unit.refusals import refused
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock, is_held
 from sifmark.core.settings import Settings
-from sifmark.results.load import STUDY_MARKER, load_file
+from sifmark.results.envelope import envelope_path
+from sifmark.results.load import STUDY_MARKER, load_file, study_of
 from sifmark.results.warnings import duration
-from sifmark.studies.folder import claim_folder, run_lock
+from sifmark.studies.folder import claim_folder, log_of, run_lock, take_over
 from sifmark.studies.image_options import batch_of_cell
-from sifmark.studies.load import load_study
+from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.outcomes import entry_for
 from sifmark.studies.overview import cells_of_plan, rows_of
 from sifmark.studies.plan import Request, plan_study
@@ -277,6 +278,53 @@ def test_the_folder_of_another_study_is_refused(request_: Request, settings: Set
     with refused(SifmarkError, "study-folder-mismatch") as error:
         plan_study(request_, settings)
     assert STUDY_MARKER in error.value.remedy
+
+
+SMALL = """
+[variant.small]
+set = { batch_size = [4096, 8] }
+"""
+
+
+def test_a_variant_has_a_name_and_a_folder_of_its_own(request_: Request, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(STUDY + SMALL)
+    plan = plan_with(request_, settings, variant="small")
+    assert (plan.study.name, plan.study.title) == ("mine-small", "t (small)")
+    assert plan.folder == request_.results / "mine-small"
+    claim_folder(plan.study, request_.results)
+    claim_folder(load_study(request_.study), request_.results)
+    assert study_of(plan.runs[0].result) == "mine-small"
+    shared = {each.key for each in plan.runs} & {each.key for each in plan_study(request_, settings).runs}
+    assert len(shared) == len(plan.runs) / 2, "the same runs, of which the results are the same"
+
+
+def test_a_variant_takes_over_the_results_of_its_runs(request_: Request, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(STUDY + SMALL)
+    whole = plan_study(request_, settings)
+    put("training", only(whole, "alpha", batch_size=16)[0])
+    same = only(whole, "alpha", batch_size=4096)[0]
+    put("training", same)
+    log_of(same).parent.mkdir()
+    log_of(same).write_text("a log")
+    envelope_path(same.result).write_text("signed")
+    plan = plan_with(request_, settings, variant="small")
+    assert take_over(plan) == 0 and not plan.folder.exists(), "results of a folder that is of no study"
+    claim_folder(whole.study, request_.results)
+    assert (take_over(plan), take_over(plan), take_over(whole)) == (1, 0, 0)
+    plan = plan_with(request_, settings, variant="small")
+    (done,) = [each for each in plan.runs if each.state is RunState.DONE]
+    assert done.key == same.key and log_of(done).read_text() == "a log"
+    assert envelope_path(done.result).read_text() == "signed" and same.result.exists()
+
+
+def test_results_of_a_variant_are_found_by_its_name(request_: Request, settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(STUDY + SMALL)
+    plan = plan_with(request_, settings, variant="small")
+    put("training", plan.runs[0])
+    assert result_paths((), request_.study, str(request_.results), "small") == (str(plan.folder / "alpha"),)
+    with refused(UsageError, "result-missing") as error:
+        result_paths((), request_.study, str(request_.results))
+    assert "--variant small" in error.value.remedy
 
 
 def test_results_where_a_file_is(request_: Request, settings: Settings) -> None:
