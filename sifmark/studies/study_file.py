@@ -73,8 +73,8 @@ def require_name(path: Path) -> None:
 class StudyError(UsageError):
     """A problem at a line of a study file."""
 
-    def __init__(self, path: Path, line: int, cause: str, remedy: str) -> None:
-        super().__init__(f"{path}:{line}: {printable(cause)}", printable(remedy), code="study-invalid")
+    def __init__(self, path: Path, line: int, cause: str, remedy: str, *, code: str) -> None:
+        super().__init__(f"{path}:{line}: {printable(cause)}", printable(remedy), code=code)
         self.line = line
 
 
@@ -91,7 +91,7 @@ class StudyFile:
     def error(self, cause: str, remedy: str, *places: Place) -> StudyError:
         """Return an error that names the line of the first place that the file has, or of what the last is within."""
         exact = next((place for place in places if tuple(place) in self.lines), places[-1] if places else ())
-        return StudyError(self.path, self.lines.of(exact), cause, remedy)
+        return StudyError(self.path, self.lines.of(exact), cause, remedy, code="study-invalid")
 
     @contextmanager
     def checks(self) -> Iterator[None]:
