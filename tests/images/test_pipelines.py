@@ -306,7 +306,7 @@ def test_the_gate_on_results_measures_and_compares(clone: Site) -> None:
     assert do(run.replace("measured/", "baseline/"), clone).returncode == 0
     assert do(run, clone).returncode == 0
     done = do(compare, clone)
-    # 7: this machine was slower the second time; 1: it was too busy for anyone to tell by intervals that there are.
-    unsure = done.returncode == 1 and "cannot tell of 1 of 1 row" in done.stderr
+    # 7: this machine was slower the second time; 8: it was too busy for anyone to tell by intervals that there are.
+    unsure = done.returncode == 8 and "cannot tell of 1 of 1 row" in done.stderr
     assert done.returncode in (0, 7) or unsure, f"{done.stdout}\n{done.stderr}"
-    assert "throughput" in done.stdout and "cannot tell:" not in done.stdout
+    assert "throughput" in done.stdout and (unsure or "cannot tell:" not in done.stdout)
