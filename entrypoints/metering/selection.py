@@ -63,20 +63,16 @@ def _meter_at(module: ModuleType, place: str | None, numbers: Sequence[int]) -> 
     Raises MeterError if a place is not all of the devices: energy would be divided among units that others computed.
     """
     takes = inspect.signature(module.find).parameters
-    if "devices" in takes:
-        meter: Meter = module.find(place, devices=len(numbers))
-        return meter
-    if "number" not in takes:
-        meter = module.find(place)
-        return meter
-    if place is not None:
-        meter = module.find(place)
-        if len(numbers) > 1 and any(_numbered(module, each).facts.devices != meter.facts.devices for each in numbers):
-            raise MeterError(f"{place} is not all of the {len(numbers)} devices that compute: leave it out of --meter")
-        return meter
-    each = [_numbered(module, number) for number in numbers]
-    meters = {meter.facts.devices: meter for meter in each}  # parts of a device have one together
-    return Several(list(meters.values())) if len(meters) > 1 else next(iter(meters.values()))
+    if place is None and "number" in takes:
+        each = [_numbered(module, number) for number in numbers]
+        meters = {meter.facts.devices: meter for meter in each}  # parts of a device have one together
+        return Several(list(meters.values())) if len(meters) > 1 else next(iter(meters.values()))
+    meter: Meter = module.find(place, **({"devices": len(numbers)} if "devices" in takes else {}))
+    several = "number" in takes and len(numbers) > 1
+    used = {_numbered(module, number).facts.devices for number in numbers} if several else set()
+    if used - {meter.facts.devices}:
+        raise MeterError(f"{place} is not all of the {len(numbers)} devices that compute: leave it out of --meter")
+    return meter
 
 
 def _numbered(module: ModuleType, number: int) -> Meter:

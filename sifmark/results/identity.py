@@ -62,6 +62,11 @@ def key_of(image: str, system: str, nodes: int, repeat: int, arguments: Sequence
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+def nodes_of(document: dict[str, Any]) -> int:
+    """Return on how many hosts the ranks of a valid result were; 1 for a result without ranks."""
+    return len({rank["host"] for rank in document.get("ranks") or ()}) or 1
+
+
 def require_key(text: str) -> None:
     """Raise UsageError for a text that is no key of a run."""
     if not _KEY.fullmatch(text):
@@ -80,10 +85,9 @@ def unlike_key(document: dict[str, Any], key: str, image: str) -> str:
         return f"it was kept as {own.key}" if own.key else "its command does not say that it was kept under this key"
     recorded = document["provenance"]["image"] or {}
     images = filter(None, (own.image, image, recorded.get("recipe")))
-    hosts = len({rank["host"] for rank in document.get("ranks") or ()})
     # A remainder of the devices may have been left out.
     most = min(_MOST_NODES, int((given["replicas"] + 1) * given["stages"]))
-    every = product(images, {hosts, *range(1, most + 1)}, range(1, _MOST_REPEATS + 1))
+    every = product(images, {nodes_of(document), *range(1, most + 1)}, range(1, _MOST_REPEATS + 1))
     words = shlex.split(own.arguments)
     if any(key_of(name, own.site, nodes, repeat, words) == key for name, nodes, repeat in every):
         return ""

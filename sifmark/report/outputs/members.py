@@ -8,6 +8,7 @@ from typing import Any
 
 from sifmark.core.paths import import_shared
 from sifmark.report.results import ReportResult, ReportResults
+from sifmark.results.identity import nodes_of
 from sifmark.studies.expand import expand
 from sifmark.studies.groups import axis_keys
 from sifmark.studies.image_options import usage_error
@@ -60,14 +61,10 @@ def _by_command(results: Iterable[ReportResult], runs: Iterable[Run]) -> dict[st
         if run.repeat == 1:
             by_command[run.system, run.nodes, _asked(shlex.join(run.arguments))].append(run)
     return {
-        each.observation.id: by_command.get((each.origin.site, _nodes(each), asked), [])
+        each.observation.id: by_command.get((each.origin.site, nodes_of(each.document), asked), [])
         for each in results
         if (asked := _asked(each.origin.arguments)) is not None
     }
-
-
-def _nodes(result: ReportResult) -> int:
-    return len({rank["host"] for rank in result.document.get("ranks") or ()}) or 1
 
 
 @cache
