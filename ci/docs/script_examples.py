@@ -32,6 +32,7 @@ _WHOLE = JobArray(
     image=StartedImage(
         Path("/scratch/my dist/cuda.sif"),
         "1234 1764234900",
+        f"sha256:{'0' * 64}",
         binds=("/scratch/imagenet", "/scratch/text"),
         device_files=("/dev/nvidia?", "/dev/nvidia1?"),
         device_flags=("--nv",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from faults import Fault
 
 FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
-JOBS = "tests/unit/studies/test_slurm.py"
+JOBS, RUNNING = "tests/unit/studies/test_slurm.py", "tests/unit/studies/test_running.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
 SCRIPTS = "tests/unit/studies/test_scripts.py"
 FOLDERS = "tests/unit/studies/test_hostile_folders.py"
@@ -63,7 +63,6 @@ STUDIES = (
     ),
     _script_fault("JUBE doubles a dollar sign", "_word", "word(text).replace('$', \"$''\")", "word(text)"),
     _script_fault("the name of a study is any text", "require_name", "not is_name(path.stem)", "False"),
-    _script_fault("lines of a list end in it", "Submission.keys", "text.split('\\n')", "text.splitlines(True)"),
     _fault("weak scaling keeps the batch", "_batch_size", "int(size) * division.devices", "int(size)", FILES),
     _fault("a key depends on the order of a file", "arguments_of", "sorted(texts)", "texts", FILES),
     _fault("a cell that is excepted runs", "cells_of", "not _matches_any(cell, group.except_)", "True", FILES),
@@ -73,7 +72,9 @@ STUDIES = (
         "contradictions are left to the runs", "_require_possible", "not problem or number == MOST_TRIED", "True", FILES
     ),
     _fault("an invalid result is done", "entry_of", "result.problems", "()", PLANS),
-    _fault("a failed run is done again unasked", "_state", "retry in (FAILED, kind)", "True", PLANS),
+    _fault(
+        *("a failed run is done again unasked", "status_of", "retry in (FAILED, status.reason.cause)", "True", PLANS)
+    ),
     _fault(
         *("a changed result is not validated again", "entry_for", "file_state(planned.result)"),
         *("file_state(planned.result.parent)", PLANS),
@@ -82,7 +83,7 @@ STUDIES = (
         *("a forged result of the same size and date is done", "entry_for", "file_state(planned.result)"),
         *("file_state(planned.result)[:4]", PLANS),
     ),
-    _core_fault("a record of strange types is read", "read_record", "isinstance(value, hints[name])", "True", FOLDERS),
+    _core_fault("a record of strange types is read", "as_record", "isinstance(value, hints[name])", "True", FOLDERS),
     _core_fault(
         *("a pipe in place of a lock is waited for", "is_held", "os.O_RDONLY | os.O_NONBLOCK", "os.O_RDONLY", FOLDERS)
     ),
@@ -143,7 +144,7 @@ STUDIES = (
         *("a result's name is not on the disk", "entrypoints/runs", "draft_file", "_sync_folder(folder)", "None"),
         *(("tests/inside/runs/test_output.py",), "py38"),
     ),
-    _fault("a record leads to another file", "_read_submission", "record.name == path.stem", "True", FOLDERS),
+    _fault("an event leads to another file", "_is_plain", "_PLAIN.fullmatch(name)", "True", FOLDERS),
     _fault(
         *("more devices than a system has", "_place_problem", "system.devices * min(nodes, division.nodes)"),
         *("division.devices", PLANS),
@@ -153,19 +154,27 @@ STUDIES = (
         *("the folder of another study is used", "folder_of"),
         *("(owner.name, owner.title) != (study.name, study.title)", "False", PLANS),
     ),
-    _fault("a run that waits is submitted again", "_left", "each.key not in busy", "True", JOBS),
-    _fault("a run that is done is submitted again", "_left", "_is_done(planned)", "False", JOBS),
+    _fault("a run that waits or is done is submitted again", "_Jobs.free", "_is_free(each, found)", "True", JOBS),
     _fault("a result of another run is done", "ResultEntry.of_run", "not difference", "True", PLANS),
-    _fault("nodes take results of other runs", "_is_done", "entry.is_of_another", "False", JOBS),
-    _fault("a node that fails makes a run fail", "_outcome", "state in _AGAIN", "False", JOBS),
+    _fault("nodes take results of other runs", "_is_free", "found.result.is_of_another", "False", JOBS),
+    _fault("a node that fails makes a run fail", "_of_task", "task.state in _AGAIN", "False", JOBS),
     _fault("what ran out of time gets the same time", "limit_of", "max(wanted, at_least)", "wanted", JOBS),
-    _fault("an array has more elements than allowed", "arrays_of", "options[shape.system].max_array_size", "9", JOBS),
+    _fault("an array has more elements than allowed", "arrays_of", "own.max_array_size", "9", JOBS),
     _fault("a tab divides an argument", "require_line", "_CONTROL.search(text)", "None", JOBS),
-    _fault("a lost job is waited for", "_by_record", "not asked", "True", JOBS),
+    _fault(
+        *("a lost job is waited for", "_active", "evidence.answer not in (Answer.SILENT, Answer.HIDDEN)"),
+        *("False", JOBS),
+    ),
+    _fault("a job of another cluster is taken for one's own", "_answered", "task.cluster == cluster", "True", JOBS),
+    _fault("a job of another ID is taken for one's own", "_own", "task.task == job", "True", JOBS),
+    _fault("what is cancelled near its limit has failed", "_of_end", "not end.cancelled", "True", JOBS),
+    _fault("a host without the device makes a run fail", "entry_of", "state in _NOTHING_MEASURED", "False", RUNNING),
+    _fault("a node without the program is asked again", "_Jobs.excluded", "event.job", "False", JOBS),
+    _fault("a run that is held blocks later shapes", "arrays_of", "shapes[shape.system] == 1", "True", JOBS),
     _fault(
         "a refused array leaves files",
         "_remove",
-        "(array.list, array.script, submission_path(array.folder, array.name))",
+        "(array.list, array.script)",
         "()",
         JOBS,
     ),

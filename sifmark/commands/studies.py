@@ -237,9 +237,8 @@ def study_status(settings: Settings, watch: bool = False, form: str = TABLE, **r
 def export(settings: Settings, target: str = "shell", place: str = "", **request: Any) -> None:
     """Write a study for ReFrame, JUBE, Slurm or a shell."""
     from sifmark.studies.exports.export import export_study
-    from sifmark.studies.plan import plan_study
 
-    plan = plan_study(_study(settings, **request).request, settings)
+    plan = _study(settings, **request).plan()
     folder = Path(place or f"{plan.study.name}-{target}")
     if target == "shell":
         _warn_of_missing_images(plan)
@@ -268,10 +267,9 @@ def archive(settings: Settings, target: str = "", form: str = TABLE, **request: 
     """Pack a study, its results and their evidence into a file."""
     from sifmark.results.archive import SUFFIX
     from sifmark.studies.exports.archive import archive_study
-    from sifmark.studies.plan import plan_study
     from sifmark.studies.study import RunState
 
-    plan = plan_study(_study(settings, **request).request, settings)
+    plan = _study(settings, **request).plan()
     file = Path(target or f"{plan.study.name}{SUFFIX}")
     states = Counter(planned.state for planned in plan.runs)
     if missing := states[RunState.TO_DO] + states[RunState.QUEUED] + states[RunState.RUNNING]:

@@ -151,7 +151,9 @@ def _run_document(planned: PlannedRun) -> dict[str, Any]:
         "arguments": list(run.arguments),
         "result": str(planned.result),
         "state": planned.state,
-        "reason": planned.reason,
+        "cause": str(planned.reason.cause) or None,
+        "reason": str(planned.reason),
+        "job": planned.job or None,
         "seconds": planned.seconds,
         "memory_gib": planned.memory_gib,
     }
@@ -164,7 +166,7 @@ def show_status(plan: StudyPlan, form: str) -> None:
     for cell in cells:
         values = " ".join(f"{key}={value}" for key, value in cell.cell.items())
         done = cell.counts[RunState.DONE]
-        rows.append((cell.group, cell.system, values, cell.text, done, len(cell.runs), cell.reason))
+        rows.append((cell.group, cell.system, values, cell.text, done, len(cell.runs), str(cell.reason)))
     answer(form, _status_document(plan, cells), Table(_STATUS_COLUMNS, rows), lambda: _show_tables(plan, cells))
 
 
@@ -181,7 +183,9 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
                 "system": cell.system,
                 "cell": dict(cell.cell),
                 "states": {state.value: count for state, count in cell.counts.items()},
-                "reason": cell.reason or None,
+                "cause": str(cell.reason.cause) or None,
+                "reason": str(cell.reason) or None,
+                "jobs": sorted({planned.job for planned in cell.runs if planned.job}),
                 "largest_batches": cell.largest_batches,
                 "results": [str(planned.result) for planned in cell.runs if planned.state is RunState.DONE],
             }
@@ -195,23 +199,25 @@ def _show_tables(plan: StudyPlan, cells: list[MatrixCell]) -> None:
         output(matrix.title)
         output_table(*matrix.columns, rows=matrix.rows)
         output("")
-    for line in (*_failures(plan), _total(plan)):
+    for line in (*_remarks(plan), _total(plan)):
         output(line)
 
 
-def _failures(plan: StudyPlan) -> Iterator[str]:
-    """Yield the runs that failed, each with its cause; of those with the same cause only the first."""
-    causes: dict[str, list[str]] = {}
-    labels = Labels(plan)
+def _remarks(plan: StudyPlan) -> Iterator[str]:
+    """Yield what is to be said of runs that are not done: of those with the same reason only the first is named."""
+    kinds: dict[tuple[RunState, str], list[PlannedRun]] = {}
     for planned in plan.runs:
-        if planned.state in (RunState.FAILED, RunState.CANNOT_RUN):
-            causes.setdefault(f"{planned.state}: {planned.reason}", []).append(labels.of(planned))
-    for cause, runs in list(causes.items())[:MOST_FAILURES]:
-        state, _, reason = cause.partition(": ")
+        if planned.state is not RunState.DONE and (planned.reason or planned.job):
+            kinds.setdefault((planned.state, str(planned.reason)), []).append(planned)
+    labels, order = Labels(plan), list(RunState)
+    listed = sorted(kinds.items(), key=lambda kind: order.index(kind[0][0]))
+    for (state, reason), runs in listed[:MOST_FAILURES]:
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        yield f"{state}: {runs[0]}{more}: {reason}"
-    if len(causes) > MOST_FAILURES:
-        yield f"and {len(causes) - MOST_FAILURES} other causes: --format json has all"
+        jobs = dict.fromkeys(each.job.partition("_")[0] for each in runs if each.job)
+        job = f"job {', '.join(jobs)}" if jobs else ""
+        yield ": ".join(filter(None, (state, f"{labels.of(runs[0])}{more}", job, reason)))
+    if len(listed) > MOST_FAILURES:
+        yield f"and {len(listed) - MOST_FAILURES} other reasons: --format json has all"
 
 
 def _total(plan: StudyPlan) -> str:
@@ -269,7 +275,7 @@ class StudyDisplay(Watcher):
         self._count += 1
         self._changed = time.monotonic()
         outcome = ended.outcome
-        words = [outcome.reason or "completed"]
+        words = [str(outcome.reason) or "completed"]
         if ended.elsewhere:
             words.append("done by another process")
         else:

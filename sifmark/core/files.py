@@ -260,13 +260,33 @@ def read_record(path: Path, kind: type[Record]) -> Record | None:
 
     None for a file that is missing or damaged, a pipe for example: others may write to the folders of results too.
     """
+    with suppress(OSError, ValueError):
+        return as_record(orjson.loads(read_bounded(path, _LARGEST_RECORD)), kind)
+    return None
+
+
+def as_record(document: Any, kind: type[Record]) -> Record | None:
+    """Return a JSON object as a dataclass, as `read_record`; None if it is none, or has other values."""
     hints = {name: hint | int if hint is float else hint for name, hint in get_type_hints(kind).items()}
-    with suppress(OSError, ValueError, TypeError):
-        document = orjson.loads(read_bounded(path, _LARGEST_RECORD))
+    with suppress(TypeError):
         values = {name: document[name] for name in hints if name in document}
         if all(isinstance(value, hints[name]) for name, value in values.items()):
             return kind(**values)
     return None
+
+
+def append_line(path: Path, document: Any) -> None:
+    """Append a JSON document as a line to an ordinary file, which is made with its folder if need be.
+
+    What is there stays, also of others who append at the same time: a line is one write. Raises OSError.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    with open(descriptor, "ab", buffering=0) as stream:  # noqa: PTH123 - pathlib opens without these flags
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not an ordinary file", str(path))
+        stream.write(orjson.dumps(document) + b"\n")
 
 
 def human_size(size: float) -> str:

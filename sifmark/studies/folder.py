@@ -1,19 +1,23 @@
 """The folder of a study's results: `<results>/<study>`, which belongs to one study."""
 
 import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import atomic_path, free_space, human_size, sha256_file, write_json
+from sifmark.core.permissions import file_state
 from sifmark.results.envelope import envelope_path
 from sifmark.results.load import STUDY_MARKER, StudyOwner, owner_of
 from sifmark.studies.study import PlannedRun, Study, StudyPlan
 
 _EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
+_TAIL = 4096  # bytes of a log that are looked at
 LEAST_SPACE = 32 << 20  # bytes that have to be free: for the logs and results of runs side by side
-RESERVED = ("jobs", "logs")  # folders beside those of systems
+JOBS = "jobs"
+RESERVED = (JOBS, "logs")  # folders beside those of systems
 
 
 def folder_of(study: Study, results: Path) -> Path:
@@ -92,6 +96,30 @@ def put_away(result: Path) -> None:
 def log_path(folder: Path, system: str, key: str) -> Path:
     """Return the path of what a run printed."""
     return folder / system / "logs" / f"{key}.log"
+
+
+def jobs_folder(folder: Path) -> Path:
+    """Return the folder with scripts, lists and logs of the jobs of a study's results."""
+    return folder / JOBS
+
+
+def task_log(folder: Path, array: str, index: int) -> Path:
+    """Return the path of what a task of a job array printed."""
+    return jobs_folder(folder) / f"{array}.logs" / f"{index}.log"
+
+
+def tail(log: Path) -> str:
+    """Return the last lines of a log; nothing if it cannot be read."""
+    with suppress(OSError), log.open("rb") as stream:
+        stream.seek(max(0, file_state(log).size - _TAIL))
+        return stream.read().decode(errors="replace")
+    return ""
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log that is neither blank nor the remedy of an error, shortened."""
+    lines = reversed(tail(log).splitlines())
+    return next((line.strip()[:300] for line in lines if line.strip() and not line.startswith("  remedy: ")), "")
 
 
 def run_lock(folder: Path, system: str, key: str) -> Path:

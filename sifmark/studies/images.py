@@ -9,7 +9,7 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import read_record, sha256_bytes, write_json
 from sifmark.core.permissions import file_state
 from sifmark.core.settings import Settings
-from sifmark.engines import Engine
+from sifmark.engines import Engine, ImageInspection
 from sifmark.engines.locate import engine_for, locate_any, names_file
 from sifmark.recipes.labels import DEVICE, FRAMEWORK
 from sifmark.recipes.recipe import recipe_names
@@ -49,7 +49,9 @@ def find_image_of(system: System, settings: Settings) -> SystemImage:
     try:
         engine = engine_for(system.image, settings)
         address = locate_any(system.image, engine)
-        return SystemImage(_identity(address, engine, settings), "", target or _labelled_target(address, engine))
+        return SystemImage(
+            image_hashes(address, engine, settings).identity, "", target or _labelled_target(address, engine)
+        )
     except SifmarkError as error:
         if error.code == "image-not-built":  # of a recipe, which the error calls by one of its names
             return SystemImage("", f"the image is not here: sifmark build {system.image}", target)
@@ -63,28 +65,33 @@ def _labelled_target(address: str, engine: Engine) -> ImageTarget | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptIdentity:
-    """The ID that a file had in a state."""
+class ImageHashes:
+    """The ID of an image, and the hash of its bytes, as they were when its file had a state."""
 
-    state: str
     identity: str
+    digest: str
+    state: str = ""
 
 
-def _identity(address: str, engine: Engine, settings: Settings) -> str:
-    """Return the ID of an image. That of a file is kept with the file's state, since hashing gigabytes takes a while.
+def image_hashes(address: str, engine: Engine, settings: Settings) -> ImageHashes:
+    """Return the hashes of an image. Those of a file are kept with its state: hashing gigabytes takes a while.
 
-    Plans alone use what is kept: whatever starts an image hashes it again.
+    Plans and submissions alone use what is kept: whatever starts an image hashes it again.
     """
     path = Path(address)
     if not path.is_file():  # an image of Docker, which knows its digests
-        return engine.inspect(address).identity()
+        return _hashes(engine.inspect(address))
     state = repr(file_state(path))
     kept = settings.cache / "image-ids" / sha256_bytes(str(path.absolute()).encode())[7:39]
-    record = read_record(kept, _KeptIdentity)
+    record = read_record(kept, ImageHashes)
     if record is not None and record.state == state:
-        return record.identity
+        return record
     with step(f"look at {path.name}"):
-        identity = engine.inspect(address).identity()
+        hashes = _hashes(engine.inspect(address), state)
     with suppress(OSError):
-        write_json(kept, asdict(_KeptIdentity(state, identity)))
-    return identity
+        write_json(kept, asdict(hashes))
+    return hashes
+
+
+def _hashes(image: ImageInspection, state: str = "") -> ImageHashes:
+    return ImageHashes(image.identity(), image.digest(), state)

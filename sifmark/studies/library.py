@@ -18,8 +18,8 @@ from sifmark.studies.running.execute import run_argv
 from sifmark.studies.running.local import Selection, prepare_systems, require_images, select
 from sifmark.studies.running.runner import Ended, Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
-from sifmark.studies.running.states import read_states
-from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+from sifmark.studies.states import retried
+from sifmark.studies.study import Cause, PlannedRun, RunState, StudyPlan
 
 if TYPE_CHECKING:
     from sifmark.studies.slurm.submit import SubmittedArray
@@ -41,7 +41,9 @@ class StudyOutcome:
         chosen = {planned.key for planned in self.selection.runs}
         incomplete = [each for each in self.progress.ended if each.outcome.state is not RunState.DONE]
         earlier = [each for each in self.plan.runs if each.state is RunState.FAILED and each.key not in chosen]
-        return [(each.planned, each.outcome.reason) for each in incomplete] + [(each, each.reason) for each in earlier]
+        return [(each.planned, str(each.outcome.reason)) for each in incomplete] + [
+            (each, str(each.reason)) for each in earlier
+        ]
 
     def document(self) -> dict[str, Any]:
         """Return the counts as programs read them."""
@@ -126,7 +128,7 @@ class Study:
 
     def plan(self) -> StudyPlan:
         """Return all runs with their states and what those to do will take. Raises SifmarkError."""
-        return read_states(self.request, self.settings).plan
+        return plan_study(self.request, self.settings)
 
     def commands(self, *, budget: str = "") -> list[RunCommand]:
         """Return what `run` would do, in its order. Nothing is started.
@@ -170,6 +172,7 @@ class Study:
         if not dry_run:
             self._take_over()
         plan = self.plan()
+        _say_what_is_retried(plan, self.request.retry)
         if not dry_run:
             claim_folder(plan.study, self.request.results)
         arrays = submit_runs(plan, self.settings, dry_run)
@@ -188,16 +191,37 @@ class Study:
     def _select(self, budget: str, images_required: bool = False) -> tuple[StudyPlan, Selection]:
         """Return the plan and the runs of it that this machine is to do, and report why others are left out."""
         seconds = _seconds(budget)
-        states = read_states(self.request, self.settings)
-        selection = select(states, seconds is not None)
+        plan = self.plan()
+        _say_what_is_special(plan, self.request.retry)
+        selection = select(plan, seconds is not None)
         if images_required:
-            require_images(states.plan, selection, named=bool(self.request.systems))
+            require_images(plan, selection, named=bool(self.request.systems))
         for name in selection.missing_images:
-            warn(f"system {name} is left out: {states.plan.image_reasons.get(name, 'its image is not here')}")
+            warn(f"system {name} is left out: {plan.image_reasons.get(name, 'its image is not here')}")
         if several := selection.multi_node:
             needs = counted(several, "run needs", "runs need")
             warn(f"{needs} several nodes, and {'is' if several == 1 else 'are'} left out; for Slurm: --on slurm")
-        return states.plan, selection
+        return plan, selection
+
+
+def _say_what_is_special(plan: StudyPlan, retry: str) -> None:
+    """Say which runs are to do again, which are left to their jobs, and which were submitted elsewhere."""
+    _say_what_is_retried(plan, retry)
+    if jobs := [each for each in plan.runs if each.job]:
+        status(f"{counted(len(jobs), 'run is', 'runs are')} left to jobs, which wait or run; see study.status")
+    if elsewhere := [each for each in plan.runs if each.reason.cause == Cause.ELSEWHERE]:
+        count = counted(len(elsewhere), "run is", "runs are")
+        warn(
+            f"{count} done here that {'was' if len(elsewhere) == 1 else 'were'} submitted: {elsewhere[0].reason.detail}"
+        )
+
+
+def _say_what_is_retried(plan: StudyPlan, retry: str) -> None:
+    if again := retried(plan.runs):
+        status(f"again: {again}; what they left before is kept in .earlier")
+    elif retry:
+        kinds = dict.fromkeys(each.reason.cause for each in plan.runs if each.state is RunState.FAILED)
+        warn(f"--retry {retry}: no run failed so; others are {', '.join(kinds)}" if kinds else "--retry: no run failed")
 
 
 def _seconds(budget: str) -> float | None:

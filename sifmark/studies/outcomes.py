@@ -11,12 +11,13 @@ from typing import Any, NamedTuple, Self
 from sifmark.core.permissions import FileState, file_state
 from sifmark.results.identity import RunIdentity, identity_of
 from sifmark.results.load import LoadedResult, load_file
-from sifmark.studies.study import PlannedRun, RunState
+from sifmark.studies.study import NOTHING, Cause, PlannedRun, Reason, RunState
 
 OUT_OF_MEMORY = "out_of_memory"  # a state that studies print as a result
 NO_DEVICE = "no_device"
 INTERRUPTED = "interrupted"
-OF_ANOTHER = "its result belongs to another run"
+# States of results that say nothing of their run: it is to do.
+_NOTHING_MEASURED = (INTERRUPTED, NO_DEVICE)
 IMAGE_SECONDS = 5.0  # until an image has started
 CHECK_SECONDS = 25.0  # what the correctness check computes
 
@@ -26,7 +27,7 @@ class ResultEntry:
     """What a plan needs of a result. An invalid or interrupted one is to do, with the reason."""
 
     state: RunState
-    reason: str
+    reason: Reason
     seconds: float | None
     memory_gib: float | None
     setup_seconds: float = 0.0  # of image and correctness check before that, which a result does not have; estimated
@@ -38,12 +39,13 @@ class ResultEntry:
         difference = self.identity.difference(run) if self.identity else ""
         if not difference:
             return self
-        return replace(self, state=RunState.TO_DO, reason=f"{OF_ANOTHER}: {difference}", seconds=None, memory_gib=None)
+        reason = Reason(Cause.OF_ANOTHER, difference)
+        return replace(self, state=RunState.TO_DO, reason=reason, seconds=None, memory_gib=None)
 
     @property
     def is_of_another(self) -> bool:
         """Whether another run left the result."""
-        return self.reason.startswith(OF_ANOTHER)
+        return self.reason.cause == Cause.OF_ANOTHER
 
 
 def entry_for(planned: PlannedRun) -> ResultEntry | None:
@@ -64,17 +66,17 @@ def _validated(path: Path, _: FileState) -> ResultEntry:
 def entry_of(result: LoadedResult) -> ResultEntry:
     """Return what a plan needs of a result that was read. One that was interrupted says nothing of its run."""
     if result.problems:
-        return ResultEntry(RunState.TO_DO, f"its result is invalid: {result.problems[0]}", None, None)
+        return ResultEntry(RunState.TO_DO, Reason(Cause.INVALID, str(result.problems[0])), None, None)
     document, identity = result.document, identity_of(result.document)
     state, message = document["status"]["state"], str(document["status"]["message"]).partition("\n")[0]
     seconds, memory = _seconds(document), _memory(document)
     if state == "completed":
         setup, batch = _setup_seconds(document), _largest_batch(document)
-        return ResultEntry(RunState.DONE, "", seconds, memory, setup, batch, identity)
+        return ResultEntry(RunState.DONE, NOTHING, seconds, memory, setup, batch, identity)
     if state == OUT_OF_MEMORY:
-        return ResultEntry(RunState.DONE, OUT_OF_MEMORY, seconds, memory, identity=identity)
-    ended = RunState.TO_DO if state == INTERRUPTED else RunState.FAILED
-    return ResultEntry(ended, f"{state}: {message}", seconds, memory, identity=identity)
+        return ResultEntry(RunState.DONE, Reason(OUT_OF_MEMORY), seconds, memory, identity=identity)
+    ended = RunState.TO_DO if state in _NOTHING_MEASURED else RunState.FAILED
+    return ResultEntry(ended, Reason(state, message), seconds, memory, identity=identity)
 
 
 def _seconds(document: dict[str, Any]) -> float | None:
@@ -107,7 +109,7 @@ class RunOutcome(NamedTuple):
     """The state of a run, the reason for it, and its result; that is empty if there is no valid one."""
 
     state: RunState
-    reason: str
+    reason: Reason
     document: Mapping[str, Any]
 
     @property
@@ -119,7 +121,7 @@ class RunOutcome(NamedTuple):
 def outcome_of(planned: PlannedRun) -> RunOutcome:
     """Return the outcome of a run from its result file. Without one of its own, the run is to do."""
     if not planned.result.exists():
-        return RunOutcome(RunState.TO_DO, "", {})
+        return RunOutcome(RunState.TO_DO, NOTHING, {})
     loaded = next(iter(load_file(str(planned.result))))
     entry = entry_of(loaded)
     own = entry.of_run(planned.identity)

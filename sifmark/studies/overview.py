@@ -6,11 +6,10 @@ from dataclasses import dataclass, field
 
 from sifmark.studies.outcomes import OUT_OF_MEMORY
 from sifmark.studies.running.budget import size_of
-from sifmark.studies.study import Group, PlannedRun, Run, RunState, Scalar, StudyPlan
+from sifmark.studies.study import NOTHING, Cause, Group, PlannedRun, Reason, Run, RunState, Scalar, StudyPlan
 
 FIRST_COLUMNS = ("batch_size",)  # that are columns wherever they vary
-TIME_LIMIT = "time_limit"
-_SHORT = {OUT_OF_MEMORY: "OOM", TIME_LIMIT: "time"}
+_SHORT = {OUT_OF_MEMORY: "OOM", "time_limit": "time", Cause.TIME_LIMIT: "time", Cause.MEMORY_LIMIT: "memory"}
 _CONSTANTS = ("workload", "task", "precision")  # what a table's title says of its runs
 
 
@@ -66,7 +65,7 @@ def remarks_of(plan: StudyPlan) -> list[Remark]:
     heaps: dict[tuple[RunState, str, str, str], _Heap] = {}
     for each in plan.cells:
         if each.reason:
-            kind = (each.state, each.run.system, each.run.group, each.reason)
+            kind = (each.state, each.run.system, each.run.group, str(each.reason))
             heaps.setdefault(kind, _Heap()).planned.append(each)
     return [
         Remark(*kind, tuple(dict.fromkeys(describe(each, axes[kind[2]]) for each in heap.planned)), len(heap.planned))
@@ -137,10 +136,10 @@ class MatrixCell:
         return Counter(planned.state for planned in self.runs)
 
     @property
-    def reason(self) -> str:
+    def reason(self) -> Reason:
         """The first reason of a failure; else what all of them have to say."""
         failed = [planned.reason for planned in self.runs if planned.state is RunState.FAILED]
-        return failed[0] if failed else next((planned.reason for planned in self.runs if planned.reason), "")
+        return failed[0] if failed else next((planned.reason for planned in self.runs if planned.reason), NOTHING)
 
     @property
     def largest_batches(self) -> list[int]:
@@ -164,7 +163,7 @@ class MatrixCell:
         if counts[RunState.FAILED]:
             return some + _short(self.reason)
         if counts[RunState.DONE]:
-            all_alike = {planned.reason for planned in self.runs} == {OUT_OF_MEMORY}
+            all_alike = {planned.reason.cause for planned in self.runs} == {OUT_OF_MEMORY}
             return _SHORT[OUT_OF_MEMORY] if all_alike else f"{fraction}{self._largest}"
         return "cannot" if counts[RunState.CANNOT_RUN] else "-"
 
@@ -261,10 +260,9 @@ def _worded(key: str, value: Scalar) -> str:
     return str(value) if is_clear else f"{key.replace('_', ' ')} {value}"
 
 
-def _short(reason: str) -> str:
-    """Return how runs failed, in a word: the cause follows it in the reason."""
-    kind = reason.partition(":")[0]
-    return _SHORT.get(kind, f"failed({kind})")
+def _short(reason: Reason) -> str:
+    """Return how runs failed, in a word."""
+    return _SHORT.get(reason.cause, f"failed({reason.cause})")
 
 
 def _run(runs: Sequence[PlannedRun]) -> Run:

@@ -6,22 +6,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
-from sifmark.core.locks import is_held
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import ResolvedConfig, resolve_config
-from sifmark.studies.folder import RESERVED, folder_of, lock_of, result_path
+from sifmark.studies.folder import RESERVED, folder_of, result_path
 from sifmark.studies.groups import axis_keys
 from sifmark.studies.image_options import Division, batch_of_cell, division_of
 from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
 from sifmark.studies.load import load_study
-from sifmark.studies.outcomes import OUT_OF_MEMORY, ResultEntry, entry_for
-from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
+from sifmark.studies.outcomes import ResultEntry
+from sifmark.studies.states import read_evidence, status_of
+from sifmark.studies.study import NOTHING, Cause, PlannedRun, Reason, Run, RunState, Study, StudyPlan, System
 from sifmark.studies.study_file import is_name
 
-FAILED = "failed"  # of --retry
 _OTHER_KEYS = ("system", "run", "group", "scaling", "repeat")  # of --only, besides those of cells
 
 _Command = tuple[str, int, int, tuple[str, ...]]
@@ -55,7 +54,7 @@ class _RunPrediction:
     config: ResolvedConfig
     estimate: Estimate
     problem: str  # why it cannot run
-    remark: str  # how it will end
+    remark: Reason = NOTHING  # how it will end
 
 
 def plan_study(request: Request, settings: Settings) -> StudyPlan:
@@ -145,38 +144,36 @@ def _planned(
     """Yield runs with their states and what they take."""
     by_name = {system.name: system for system in systems}
     prediction_of = _predictions(by_name, images)
-    rows = [(_asked(run, key, images[run.system], folder), prediction_of(run)) for key, run in runs.items()]
-    entries = [entry_for(planned) for planned, _ in rows]
-    expected = _expected(rows, entries)
-    for (planned, prediction), entry in zip(rows, entries, strict=True):
-        run = planned.run
-        state, reason = _state(entry, prediction, images[run.system], retry)
-        if is_held(lock_of(planned)):
-            state, reason = RunState.RUNNING, ""
-        measured = entry if entry and state in (RunState.DONE, RunState.FAILED) else None
-        seconds = measured.seconds if measured else expected(run, prediction)
-        memory = measured.memory_gib if measured else prediction.estimate.memory_gib
-        batch = batch_of_cell(run, measured.batch_size) if measured else None
-        yield replace(planned, state=state, reason=reason, seconds=seconds, memory_gib=memory, batch_size=batch)
+    asked = [_asked(run, key, images[run.system], folder) for key, run in runs.items()]
+    rows = [(each, found, prediction_of(each.run)) for each, found in zip(asked, read_evidence(asked), strict=True)]
+    expected = _expected((each.run, found.result, prediction) for each, found, prediction in rows)
+    for planned, evidence, prediction in rows:
+        run, entry = planned.run, evidence.result
+        status = status_of(
+            evidence,
+            obstacle=prediction.problem,
+            remark=prediction.remark or _missing(images[run.system]),
+            retry=retry,
+        )
+        measured = entry if entry and status.state in (RunState.DONE, RunState.FAILED) else None
+        yield replace(
+            planned,
+            state=status.state,
+            reason=status.reason,
+            job=status.job,
+            seconds=measured.seconds if measured else expected(run, prediction),
+            memory_gib=measured.memory_gib if measured else prediction.estimate.memory_gib,
+            batch_size=batch_of_cell(run, measured.batch_size) if measured else None,
+        )
+
+
+def _missing(image: SystemImage) -> Reason:
+    return Reason(Cause.IMAGE_MISSING, image.reason) if image.reason else NOTHING
 
 
 def _asked(run: Run, key: str, image: SystemImage, folder: Path) -> PlannedRun:
     """Return a run whose state is not determined yet."""
-    return PlannedRun(run, key, result_path(folder, run.system, key), RunState.TO_DO, "", image=image.identity)
-
-
-def _state(
-    entry: ResultEntry | None, prediction: _RunPrediction, image: SystemImage, retry: str
-) -> tuple[RunState, str]:
-    """Return the state of a run that is not running, and the reason."""
-    if entry is not None and entry.state is not RunState.TO_DO:
-        kind = entry.reason.partition(":")[0]
-        if entry.state is RunState.FAILED and retry in (FAILED, kind):
-            return RunState.TO_DO, f"again, after {entry.reason}"
-        return entry.state, entry.reason
-    if prediction.problem:
-        return RunState.CANNOT_RUN, prediction.problem
-    return RunState.TO_DO, (entry.reason if entry else "") or prediction.remark or image.reason
+    return PlannedRun(run, key, result_path(folder, run.system, key), RunState.TO_DO, image=image.identity)
 
 
 def _predictions(systems: Mapping[str, System], images: Mapping[str, SystemImage]) -> Callable[[Run], _RunPrediction]:
@@ -201,14 +198,15 @@ def _predict(run: Run, system: System, image: SystemImage) -> _RunPrediction:
     division = division_of(run.cell, system)
     problem = _place_problem(division, system)
     if problem or image.target is None:
-        return _RunPrediction(ResolvedConfig(), Estimate(), problem, "")
+        return _RunPrediction(ResolvedConfig(), Estimate(), problem)
     config = resolve_config(run.cell, division, image.target, system.arguments)
     if config.problem:
-        return _RunPrediction(config, Estimate(), config.problem, "")
+        return _RunPrediction(config, Estimate(), config.problem)
     needs = estimate(config)
     if system.memory_gib is None or needs.memory_gib is None or needs.memory_gib <= system.memory_gib:
-        return _RunPrediction(config, needs, "", "")
-    remark = f"{OUT_OF_MEMORY} is expected: at least {needs.memory_gib:.1f} GiB, and a device has {system.memory_gib:g}"
+        return _RunPrediction(config, needs, "")
+    sizes = f"at least {needs.memory_gib:.1f} GiB, and a device has {system.memory_gib:g}"
+    remark = Reason(Cause.EXPECTED, sizes)
     return _RunPrediction(config, replace(needs, seconds=REFUSED_SECONDS), "", remark)
 
 
@@ -225,15 +223,14 @@ def _place_problem(division: Division, system: System) -> str:
 
 
 def _expected(
-    rows: Sequence[tuple[PlannedRun, _RunPrediction]], entries: Sequence[ResultEntry | None]
+    rows: Iterable[tuple[Run, ResultEntry | None, _RunPrediction]],
 ) -> Callable[[Run, _RunPrediction], float | None]:
     """Return how long a run takes: as its completed repeats on average, otherwise as estimated and corrected."""
     repeats: dict[_Command, list[float]] = {}
     measured = []
-    for (planned, prediction), entry in zip(rows, entries, strict=True):
+    for run, entry, prediction in rows:
         if entry is None or entry.state is not RunState.DONE or entry.seconds is None:
             continue
-        run = planned.run
         seconds = entry.seconds + entry.setup_seconds
         repeats.setdefault(_command(run), []).append(seconds)
         if prediction.estimate.seconds and not entry.reason:

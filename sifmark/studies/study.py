@@ -123,11 +123,60 @@ class RunState(StrEnum):
     """The state of a run."""
 
     DONE = "done"  # a valid result of a completed run
-    FAILED = "failed"  # a valid result of a run that failed; `out_of_memory` is done, as the studies print it
+    FAILED = "failed"  # it ended by a fault of its own; `out_of_memory` is done, as the studies print it
     RUNNING = "running"
     QUEUED = "queued"  # by a scheduler
     TO_DO = "to do"
     CANNOT_RUN = "cannot run"
+
+
+class Cause(StrEnum):
+    """Why a run is in its state, besides the states of results that have not completed."""
+
+    NONE = ""
+    # Failed: the run is to blame, or may be.
+    NO_RESULT = "no_result"
+    TIME_LIMIT = "job_time_limit"
+    MEMORY_LIMIT = "job_memory_limit"
+    # To do: something else was to blame.
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    NODE_FAILED = "node_failed"
+    NOT_STARTED = "not_started"
+    NOT_WRITABLE = "results_not_writable"
+    NOT_SEEN = "results_not_seen"
+    PROGRAM_MISSING = "program_missing"
+    IMAGE_REPLACED = "image_replaced"
+    INVALID = "invalid_result"
+    OF_ANOTHER = "result_of_another_run"
+    LOST = "lost"
+    ELSEWHERE = "submitted_elsewhere"
+    AGAIN = "again"
+    # Queued or running.
+    JOB = "job"
+    SILENT = "scheduler_silent"
+    # Known before it starts.
+    IMPOSSIBLE = "impossible"
+    IMAGE_MISSING = "image_missing"
+    EXPECTED = "out_of_memory_expected"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a run is in its state: a cause that programs know, or the state of a result, and what is to be said of it."""
+
+    cause: str = Cause.NONE  # a Cause, or a state of results such as `crashed`
+    detail: str = ""
+
+    def __bool__(self) -> bool:
+        return bool(self.cause)
+
+    def __str__(self) -> str:
+        told = self.cause in (Cause.IMPOSSIBLE, Cause.IMAGE_MISSING, Cause.JOB)  # by the state already
+        return ": ".join(filter(None, ("" if told else str(self.cause), self.detail)))
+
+
+NOTHING = Reason()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +187,12 @@ class PlannedRun:
     key: str
     result: Path
     state: RunState
-    reason: str  # why it failed or cannot run; of a completed run empty, or `out_of_memory`
+    reason: Reason = NOTHING  # why it is in its state; of a completed run nothing, or `out_of_memory`
     seconds: float | None = None  # estimated, or measured where it is done
     memory_gib: float | None = None  # estimated for one device
     image: str = ""  # the ID of its image; empty if that is not here
     batch_size: int | None = None  # that a search for the largest came to, as the cell has it: of all or of each device
+    job: str = ""  # of a scheduler, where it waits or runs: `ID_INDEX`
 
     @property
     def arguments(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,32 +13,44 @@ import documentation
 import pytest
 from documents import problems_of
 from images.sites import Site, call
+from unit.fake_studies import COMMANDS
 from unit.studies.exporting import WORST
+from unit.studies.slurms import FakeSlurm
 
+from entrypoints.rules.rule import RULES
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
+from sifmark.core.files import sha256_file
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
+from sifmark.results.rules import violations_of
+from sifmark.studies.events import Ended, Started, Submitted, note, read_log
+from sifmark.studies.folder import jobs_folder
+from sifmark.studies.images import ImageHashes
 from sifmark.studies.outcomes import outcome_of
-from sifmark.studies.slurm.records import jobs_folder, submissions, task_record, write_submission
-from sifmark.studies.slurm.states import JobState, job_states, merge
+from sifmark.studies.slurm import images
 from sifmark.studies.slurm.submit import SubmittedArray, submit_runs
-from sifmark.studies.study import PlannedRun, Run, RunState, Study, StudyPlan, System
+from sifmark.studies.states import RunStatus, read_evidence, status_of
+from sifmark.studies.study import Cause, PlannedRun, Run, RunState, Study, StudyPlan, System
 
 PAGE = paths.CHECKOUT / "docs" / "slurm.md"
 EXAMPLE = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
 # In place of sifmark: a run lasts `--seconds S` and writes a valid result, or ends with `--code N`.
 STAND_IN = f"""#!{sys.executable}
 import json, os, pathlib, signal, sys, time
+EXAMPLE, OUT_OF_MEMORY = {str(EXAMPLE)!r}, {str(EXAMPLE.with_name("out_of_memory.json"))!r}
 words = sys.argv[1:]
 if words[0] == "results.validate":
     sys.exit('"state": "completed"' not in pathlib.Path(words[-1]).read_text())
 value = lambda name, default: words[words.index(name) + 1] if name in words else default
 output = pathlib.Path(value("--output", ""))
 def write(state):
-    document = pathlib.Path({str(EXAMPLE)!r}).read_text().replace('"state": "completed"', f'"state": "{{state}}"', 1)
-    document = document.replace('"training.json"', json.dumps(str(output)))
-    output.with_suffix(".draft").write_text(document)
+    example = EXAMPLE if state == "completed" else OUT_OF_MEMORY
+    document = json.loads(pathlib.Path(example).read_text())
+    if state != "completed":
+        document["status"].update(state=state, message="stopped by SIGTERM", exit_code=143)
+    document["provenance"]["command"], document["site"] = words[words.index("--") + 1:], "here"
+    output.with_suffix(".draft").write_text(json.dumps(document, indent=2))
     output.with_suffix(".draft").rename(output)
 def stop(*_):
     write("interrupted")
@@ -70,6 +82,7 @@ class Cluster:
     def __init__(self, folder: Path, settings: Settings, variables: dict[str, str]) -> None:
         self.folder, self.settings, self.variables = folder, settings, variables
         self.results = folder / "results" / "trial"
+        self.runs: dict[str, PlannedRun] = {}  # of all plans, by key
 
     def site(self, **options: object) -> Settings:
         return replace(self.settings, slurm={**self.settings.slurm, **options})
@@ -79,24 +92,25 @@ class Cluster:
         system = System("here", image or str(self.folder / f"{WORST}.sif"), devices=1, nodes=2, slurm=slurm)
         study = Study("trial", "Trial", self.folder / "trial.toml", (), None, (system,), (), (), (), "")
         planned = [self._planned(words, nodes) for words in runs]
-        merged = merge(planned, job_states(self.results))
-        return StudyPlan(study, self.results, {"here": "sha256:0"}, tuple(merged))
+        self.runs |= {each.key: each for each in planned}
+        states = self.states(planned)
+        known = [replace(run, state=each.state, reason=each.reason) for run, each in zip(planned, states, strict=True)]
+        return StudyPlan(study, self.results, {"here": "sha256:0"}, tuple(known))
 
     def _planned(self, words: tuple[str, ...], nodes: int) -> PlannedRun:
         run = Run("here", "runs", {}, ("lstm", *words), nodes, nodes, 1, 1)
         key = run.key("sha256:0")
-        result = self.results / "here" / f"{key}.json"
-        done = result.is_file() and json.loads(result.read_text())["status"]["state"] == "completed"
-        return PlannedRun(run, key, result, RunState.DONE if done else RunState.TO_DO, "", 10.0)
+        return PlannedRun(run, key, self.results / "here" / f"{key}.json", RunState.TO_DO, seconds=10.0)
 
     def slurm(self, *words: object) -> str:
         return call(list(map(str, words)), env={**os.environ, **self.variables}).stdout
 
-    def states(self) -> list[JobState]:
-        """What became of the runs, in the order of their keys' submission."""
-        return list(job_states(self.results).values())
+    def states(self, runs: Sequence[PlannedRun] = (), retry: str = "") -> list[RunStatus]:
+        """What became of some runs, or of all that were planned, in their order."""
+        evidence = read_evidence(runs or list(self.runs.values()))
+        return [status_of(each, retry=retry) for each in evidence]
 
-    def waits(self) -> list[JobState]:
+    def waits(self) -> list[RunStatus]:
         """The same when no job waits or runs."""
         busy = (RunState.QUEUED, RunState.RUNNING)
         wait_for(lambda: not any(state.state in busy for state in self.states()))
@@ -104,7 +118,8 @@ class Cluster:
 
     def clear(self) -> None:
         """Cancel what a failed test left in the queue, which others share."""
-        jobs = [each.job for each in submissions(jobs_folder(self.results)) if each.job]
+        noted = [event for run in self.runs.values() for event in read_log(run.result).events]
+        jobs = {event.job for event in noted if isinstance(event, Submitted) and event.job}
         call(["scancel", *jobs], check=False, env={**os.environ, **self.variables})
 
 
@@ -141,6 +156,9 @@ def here(tmp_path: Path, cluster: dict[str, str], monkeypatch: pytest.MonkeyPatc
     program.write_text(STAND_IN)
     program.chmod(0o755)
     (folder / f"{WORST}.sif").write_text("an image")
+    monkeypatch.setattr(images, "image_hashes", lambda path, *_: ImageHashes("", sha256_file(Path(path))))
+    violations_of()  # registers the rules
+    monkeypatch.delitem(RULES, COMMANDS)  # results of the stand-in are copies of examples
     place = Cluster(folder, replace(load_settings(), slurm={"sifmark": str(program)}), cluster)
     yield place
     place.clear()
@@ -185,9 +203,7 @@ def test_jobs_in_flight_are_limited_over_all_arrays(here: Cluster) -> None:
         active = max(active, sum(state.state is RunState.RUNNING for state in here.states()))
         time.sleep(0.3)
     assert active == 1
-    begun = [
-        task_record(each.array.folder, each.array.name, index).events[0] for each in (first, second) for index in (1, 2)
-    ]
+    begun = [begins(task.result)[0] for each in (first, second) for task in each.array.tasks]
     assert [event.time for event in begun] == sorted(event.time for event in begun)
     assert {state.state for state in here.states()} == {RunState.DONE}
 
@@ -197,16 +213,18 @@ def test_two_submissions_at_once_submit_each_run_once(here: Cluster) -> None:
     with ThreadPoolExecutor() as pool:
         answers = [future.result() for future in [pool.submit(submit_runs, plan, here.settings) for _ in range(2)]]
     assert sorted(len(answer) for answer in answers) == [0, 1]
-    assert len(submissions(jobs_folder(here.results))) == 1
+    assert len(list(jobs_folder(here.results).glob("*.sh"))) == 1
     assert {state.state for state in here.waits()} == {RunState.DONE}
 
 
 def test_a_run_in_progress_elsewhere_is_left_to_that(here: Cluster) -> None:
     plan = here.plan(*run_ids(1))
     (planned,) = plan.runs
+    (submitted,) = submit_runs(plan, here.site(extra=["--hold"]))
     with file_lock(planned.result.with_name(f".{planned.key}.lock")):
-        (submitted,) = submit_runs(plan, here.settings)
-        wait_for(lambda: not here.slurm("squeue", "--noheader", "--job", submitted.job).strip())
+        here.slurm("scontrol", "release", submitted.job)
+        wait_for(lambda: submitted.job not in here.slurm("squeue", "--noheader", "--format=%A").split())
+        assert submit_runs(plan, here.settings) == ()
     assert "in progress elsewhere" in logs(submitted) and not planned.result.exists()
 
 
@@ -234,17 +252,13 @@ def test_an_array_that_is_too_large_is_refused_and_the_setting_named(here: Clust
 
 
 def test_a_controller_that_does_not_answer_stops_a_submission_but_no_status(
-    here: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    here: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit_runs(here.plan(*run_ids(1)), here.settings)
     here.waits()
-    silent = here.folder / "bin" / "squeue"  # Slurm's own would try for minutes
-    silent.parent.mkdir()
-    silent.write_text("#!/bin/sh\necho 'squeue: error: Unable to contact slurm controller' >&2\nexit 1\n")
-    silent.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{silent.parent}:{os.environ['PATH']}")
+    FakeSlurm(here.folder / "bin").silent()  # Slurm's own would try for minutes
+    monkeypatch.setenv("PATH", f"{here.folder / 'bin'}:{os.environ['PATH']}")
     assert [state.state for state in here.states()] == [RunState.DONE]
-    assert "read from their own records alone: squeue: " in capsys.readouterr().err
     with pytest.raises(SifmarkError) as caught:
         submit_runs(here.plan(*run_ids(2)), here.settings)
     assert caught.value.code == "job-refused"
@@ -273,10 +287,10 @@ def test_killed_jobs_leave_runs_to_do_and_only_those_are_submitted_again(here: C
     here.slurm("scancel", submitted.job)
     states = here.waits()
     assert [state.state for state in states] == [RunState.DONE, *[RunState.TO_DO] * 3]
-    assert {state.cause.split(" on ")[0] for state in states[1:]} <= {"CANCELLED", "CANCELLED: a signal stopped it"}
+    assert {state.reason.cause for state in states[1:]} == {Cause.CANCELLED}
     again = here.plan(*runs)
     assert [planned.state for planned in again.runs] == [RunState.DONE, *[RunState.TO_DO] * 3]
-    assert "CANCELLED" in again.runs[1].reason
+    assert again.runs[1].reason.cause == Cause.CANCELLED
     (second,) = submit_runs(again, here.settings)
     assert [task.key for task in second.array.tasks] == [planned.key for planned in again.runs[1:]]
     here.slurm("scancel", second.job)
@@ -289,27 +303,22 @@ def test_a_requeued_run_is_done_again_and_a_finished_one_is_not(here: Cluster) -
     for index in (1, 2):
         again(here, f"{submitted.job}_{index}")
     assert {state.state for state in here.waits()} == {RunState.DONE}
-    first, second = (task_record(submitted.array.folder, submitted.array.name, index) for index in (1, 2))
-    assert [(event.what, event.restarts) for event in first.events] == [
-        ("begin", 0),
-        ("end", 0),
-        ("begin", 1),
-        ("end", 1),
-    ]
-    assert len(second.events) == 2 and "is done:" in (submitted.array.logs / "2.log").read_text()
+    first, second = (begins(task.result) for task in submitted.array.tasks)
+    assert [event.restarts for event in first] == [0, 1]
+    assert len(second) == 1 and "is done:" in (submitted.array.logs / "2.log").read_text()
 
 
 @pytest.mark.full
 def test_a_run_of_a_node_that_fails_is_started_again_by_slurm(here: Cluster) -> None:
     (submitted,) = submit_runs(here.plan(("--seconds", "4")), here.settings)
     fail_node(here)
-    wait_for(lambda: here.states()[0].cause == "BeginTime")
+    wait_for(lambda: here.states()[0].reason.detail == "BeginTime")
     revive(here.variables)
     time.sleep(3)  # here the node lives on, and ends its step only now
     release(here, f"{submitted.job}_1")
     (state,) = here.waits()
     assert state.state is RunState.DONE
-    assert task_record(submitted.array.folder, submitted.array.name, 1).events[-1].restarts == 1
+    assert begins(submitted.array.tasks[0].result)[-1].restarts == 1
 
 
 def test_a_run_of_a_node_that_fails_is_to_be_done_again(here: Cluster) -> None:
@@ -317,43 +326,133 @@ def test_a_run_of_a_node_that_fails_is_to_be_done_again(here: Cluster) -> None:
     node = fail_node(here)
     (state,) = here.waits()
     revive(here.variables)
-    assert (state.state, state.cause) == (RunState.TO_DO, f"NODE_FAIL on {node}")
+    assert (state.state, str(state.reason)) == (RunState.TO_DO, f"node_failed: on {node}")
 
 
-@pytest.mark.parametrize(("code", "cause"), [(6, "quota"), (3, "exit code 3"), (127, "does not have what starts")])
-def test_a_run_that_fails_has_its_exit_code_as_the_cause(here: Cluster, code: int, cause: str) -> None:
-    submit_runs(here.plan(("--code", str(code))), here.settings)
+def test_a_run_that_fails_has_its_exit_code_and_its_last_words_as_the_cause(here: Cluster) -> None:
+    submit_runs(here.plan(("--code", "3")), here.settings)
     (state,) = here.waits()
-    assert state.state is RunState.FAILED and cause in state.cause
-    (planned,) = here.plan(("--code", str(code))).runs
-    assert planned.state is RunState.FAILED and cause in planned.reason
-    assert submit_runs(here.plan(("--code", str(code))), here.settings) == ()
+    assert (state.state, state.reason.cause) == (RunState.FAILED, Cause.NO_RESULT)
+    assert state.reason.detail.startswith("exit code 3: run ")
+    assert submit_runs(here.plan(("--code", "3")), here.settings) == ()
 
 
-def test_an_image_that_was_replaced_is_not_started(here: Cluster) -> None:
+def test_a_disk_that_gets_full_stops_an_array_before_it_measures(here: Cluster) -> None:
+    runs = run_ids(3)
+    here.results.mkdir(parents=True)
+    mounted = call(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", here.results], check=False)
+    if mounted.returncode:
+        pytest.skip(f"no small file system can be mounted: {mounted.stderr.strip()}")
+    try:
+        (submitted,) = submit_runs(here.plan(*runs), here.site(extra=["--hold"]))
+        call(["dd", "if=/dev/zero", f"of={here.results}/full", "bs=64K"], check=False)
+        here.slurm("scontrol", "release", submitted.job)
+        states = here.waits()
+        assert {(each.state, each.reason.cause) for each in states} == {(RunState.TO_DO, Cause.NOT_WRITABLE)}
+        (here.results / "full").unlink()
+        submit_runs(here.plan(*runs), here.settings)
+        assert {each.state for each in here.waits()} == {RunState.DONE}
+    finally:
+        here.clear()
+        call(["umount", "--lazy", here.results])
+
+
+def test_results_that_nobody_may_write_are_named_as_the_cause(here: Cluster) -> None:
+    here.results.mkdir(parents=True)
+    if call(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", here.results], check=False).returncode:
+        pytest.skip("no file system can be mounted")
+    try:
+        (submitted,) = submit_runs(here.plan(*run_ids(2)), here.site(extra=["--hold"]))
+        call(["mount", "-o", "remount,ro", here.results])
+        here.slurm("scontrol", "release", submitted.job)
+        states = here.waits()
+        assert {(each.state, each.reason.cause) for each in states} == {(RunState.TO_DO, Cause.NOT_STARTED)}
+    finally:
+        revive(here.variables)  # a node that cannot start a job may be drained
+        call(["umount", "--lazy", here.results])
+
+
+def test_a_node_without_the_program_is_named_and_left_out(here: Cluster) -> None:
+    """Both nodes are this machine: the program is hidden from the jobs of one of them."""
+    hide = 'if [ "$SLURMD_NODENAME" = n2 ]; then command() { [ "${2##*/}" != sifmark ]; }; fi'
+    site = here.site(setup=[hide])
+    submit_runs(here.plan(*run_ids(6, "--seconds", "1")), site)
+    states = here.waits()
+    missing = [each for each in states if each.state is RunState.TO_DO]
+    assert [each.state for each in states].count(RunState.DONE) == 5, "one task alone came to that node"
+    assert missing[0].reason.cause == Cause.PROGRAM_MISSING and "n2" in missing[0].reason.detail
+    (again,) = submit_runs(here.plan(*run_ids(6, "--seconds", "1")), site)
+    assert "#SBATCH --exclude=n2\n" in again.script
+    assert {each.state for each in here.waits()} == {RunState.DONE}
+
+
+def test_an_image_that_was_replaced_is_not_started_and_a_copy_is(here: Cluster) -> None:
+    image = here.folder / f"{WORST}.sif"
     (submitted,) = submit_runs(here.plan(("--seed", "0")), here.site(extra=["--hold"]))
-    wait_for(lambda: here.states()[0].cause == "JobHeldUser")
-    (here.folder / f"{WORST}.sif").write_text("another image")
+    wait_for(lambda: here.states()[0].reason.detail == "JobHeldUser")
+    image.write_bytes(image.read_bytes() + b"more")
     here.slurm("scontrol", "release", submitted.job)
     (state,) = here.waits()
-    assert state.state is RunState.FAILED and "image was replaced" in state.cause
+    assert (state.state, state.reason.cause) == (RunState.TO_DO, Cause.IMAGE_REPLACED)
+    submit_runs(here.plan(("--seed", "0")), here.settings)
+    os.utime(image, (1, 1))
+    (state,) = here.waits()
+    assert state.state is RunState.DONE
 
 
 def test_a_job_of_which_nothing_is_left_is_to_be_done_again(here: Cluster) -> None:
     (submitted,) = submit_runs(here.plan(("--seed", "0")), here.site(extra=["--hold"]))
     here.slurm("scancel", submitted.job)
-    record = submissions(submitted.array.folder)[0]
-    write_submission(submitted.array.folder, replace(record, job="99999999"))
+    (run,) = here.runs.values()
+    noted = read_log(run.result).submitted
+    assert noted is not None
+    note(run, replace(noted, job="99999999"))
     (state,) = here.states()
-    assert state.state is RunState.TO_DO and state.cause.startswith("lost: job 99999999 is gone and left no trace")
+    assert (state.state, state.reason.cause) == (RunState.TO_DO, Cause.LOST)
+    assert "job 99999999_1 is gone and left no trace" in state.reason.detail
 
 
 def test_a_job_whose_submission_was_not_recorded_is_known_by_its_name(here: Cluster) -> None:
     (submitted,) = submit_runs(here.plan(("--seed", "0")), here.site(extra=["--hold"]))
-    record = submissions(submitted.array.folder)[0]
-    write_submission(submitted.array.folder, replace(record, job=""))
+    (run,) = here.runs.values()
+    noted = read_log(run.result).submitted
+    assert noted is not None
+    note(run, replace(noted, job=""))
     (state,) = here.states()
     assert (state.state, state.job) == (RunState.QUEUED, f"{submitted.job}_1")
+    here.slurm("scancel", submitted.job)
+
+
+def test_what_is_cancelled_near_its_limit_is_to_be_done_again(here: Cluster) -> None:
+    (submitted,) = submit_runs(here.plan(("--seconds", "300"), time="1"), here.settings)
+    wait_for(lambda: here.states()[0].state is RunState.RUNNING)
+    here.slurm("scancel", submitted.job)
+    (state,) = here.waits()
+    assert (state.state, state.reason.cause) == (RunState.TO_DO, Cause.CANCELLED)
+    ended = read_log(next(iter(here.runs.values())).result).last
+    assert isinstance(ended, Ended) and ended.cancelled, "also when Slurm has forgotten it"
+
+
+def test_a_result_of_an_earlier_attempt_is_kept(here: Cluster) -> None:
+    (submitted,) = submit_runs(here.plan(("--seconds", "300")), here.settings)
+    wait_for(lambda: here.states()[0].state is RunState.RUNNING)
+    time.sleep(1)  # until the image listens to signals
+    again(here, f"{submitted.job}_1")
+    (run,) = here.runs.values()
+    wait_for(lambda: len(begins(run.result)) == 2)
+    (kept,) = run.result.parent.glob(".earlier/*.json")
+    assert json.loads(kept.read_text())["status"]["state"] == "interrupted"
+    here.slurm("scancel", submitted.job)
+
+
+def test_a_folder_that_is_copied_to_a_host_without_slurm_goes_on_there(
+    here: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (submitted,) = submit_runs(here.plan(*run_ids(2)), here.site(extra=["--hold"]))
+    with monkeypatch.context() as patched:
+        patched.setenv("PATH", str(here.folder))
+        states = here.states()
+    assert {(each.state, each.reason.cause) for each in states} == {(RunState.TO_DO, Cause.ELSEWHERE)}
     here.slurm("scancel", submitted.job)
 
 
@@ -362,9 +461,9 @@ def test_a_run_whose_time_is_up_gets_more_when_it_is_tried_again(here: Cluster) 
     plan = here.plan(("--seconds", "300"), time="1")
     submit_runs(plan, here.settings)
     (state,) = here.waits()
-    assert (state.state, state.cause) == (RunState.FAILED, "TIMEOUT: 00:01:00 did not suffice")
-    retried = replace(plan, runs=tuple(merge(plan.runs, job_states(here.results), retry=True)))
-    (submitted,) = submit_runs(retried, here.settings)
+    assert (state.state, str(state.reason)) == (RunState.FAILED, "job_time_limit: 00:01:00 did not suffice")
+    assert [each.state for each in here.states(retry="failed")] == [RunState.TO_DO]
+    (submitted,) = submit_runs(plan, here.settings)
     assert "--time=00:10:00" in submitted.script
     here.slurm("scancel", submitted.job)
 
@@ -425,7 +524,7 @@ def test_the_page_shows_what_its_commands_print_on_a_cluster(with_image: Cluster
 def fail_node(here: Cluster) -> str:
     """Let the node of the only run fail once it runs there."""
     wait_for(lambda: here.states()[0].state is RunState.RUNNING)
-    node = here.states()[0].nodes
+    node = here.states()[0].reason.detail.removeprefix("on ")
     here.slurm("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
     return node
 
@@ -441,5 +540,10 @@ def again(here: Cluster, task: str) -> None:
 
 def release(here: Cluster, task: str) -> None:
     """Let a requeued task start at once: Slurm lets it wait for two minutes."""
-    wait_for(lambda: {state.job: state.cause for state in here.states()}[task] == "BeginTime")
+    wait_for(lambda: here.slurm("squeue", "--noheader", f"--job={task}", "--format=%r").strip() == "BeginTime")
     here.slurm("scontrol", "update", f"jobid={task}", "starttime=now")
+
+
+def begins(result: Path) -> list[Started]:
+    """The attempts of a run."""
+    return [event for event in read_log(result).events if isinstance(event, Started)]

@@ -122,7 +122,7 @@ def plan_of(folder: Path, *runs: Run, systems: Sequence[System] = (), **fields: 
 
 def _planned(run: Run, results: Path, image: str, **fields: Any) -> PlannedRun:
     key = run.key(image)
-    defaults: dict[str, Any] = {"state": RunState.TO_DO, "reason": "", "image": image}
+    defaults: dict[str, Any] = {"state": RunState.TO_DO, "image": image}
     return PlannedRun(run, key, results / run.system / f"{key}.json", **(defaults | fields))
 
 

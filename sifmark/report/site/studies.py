@@ -10,7 +10,8 @@ from sifmark.report.site.folder import report_of
 from sifmark.report.site.read import SiteResult, SiteResults
 from sifmark.results.load import owner_of
 from sifmark.studies.folder import system_folders
-from sifmark.studies.running.states import NO_RESULT, failures_in
+from sifmark.studies.states import failures_in
+from sifmark.studies.study import Cause
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class SiteStudy:
     def states(self) -> Mapping[str, int]:
         """How many runs ended in each state, the most frequent first."""
         states = Counter(each.state for each in self.results)
-        states[NO_RESULT] += len(self.without_result)
+        states[Cause.NO_RESULT] += len(self.without_result)
         return {state: count for state, count in states.most_common() if count}
 
     @property
@@ -79,7 +80,7 @@ def _study(results: SiteResults, path: str, members: Sequence[SiteResult]) -> Si
     owner = owner_of(folder)
     name, title = (owner.name, owner.title) if owner else ("", "")
     failures = {
-        f"{system.name}/{key}": failure.cause
+        f"{system.name}/{key}": failure
         for system in (system_folders(folder) if name else ())
         for key, failure in sorted(failures_in(system).items())
     }

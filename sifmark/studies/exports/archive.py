@@ -22,10 +22,11 @@ from sifmark.engines.locate import engine_for, locate_any
 from sifmark.results.archive import SUFFIX, Member, is_archive, is_name, write_archive
 from sifmark.results.envelope import SUFFIX as ENVELOPE
 from sifmark.results.load import load_file
+from sifmark.studies.events import EVENTS
+from sifmark.studies.folder import JOBS
 from sifmark.studies.study import Study
 
-_JOBS = "jobs"  # folder of scripts and records of schedulers
-_LOGS = ("logs", ".failures")  # folders of a system: what runs printed, and why there is no result
+_LOGS = ("logs", EVENTS)  # folders of a system: what runs printed, and when they were started and ended
 _SUFFIXES = {"result": ".json", "signature": ENVELOPE}
 Claims = Mapping[str, Any]  # what results say of their image
 
@@ -103,7 +104,7 @@ def _kinds(study: Study, folder: Path) -> Iterator[tuple[Path, str]]:
             yield from ((path, kind) for path in _files(place, f"*{suffix}"))
         for logs in _LOGS:
             yield from ((path, "log") for path in _files(place / logs, "*"))
-    yield from ((path, "script") for path in _files(folder / _JOBS, "**/*"))
+    yield from ((path, "script") for path in _files(folder / JOBS, "**/*"))
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

@@ -89,7 +89,7 @@ def _sbatch(export: Export) -> Iterator[ExportedFile]:
         yield ExportedFile(array.script.name, script_of(array), executable=True)
         yield ExportedFile(array.list.name, array.lines)
         # Folders that tasks write to; Slurm does not make them.
-        yield from (ExportedFile(f"{folder.name}/.keep", "") for folder in (array.records, array.logs))
+        yield from (ExportedFile(f"{folder.name}/.keep", "") for folder in (array.logs,))
     yield ExportedFile("submit.sh", "\n".join(lines) + "\n", executable=True)
 
 

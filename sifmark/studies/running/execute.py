@@ -1,18 +1,16 @@
-"""Execution of one run: start its supervisor, wait, then check the result or record the failure."""
+"""Execution of one run: start its supervisor, wait, then check the result and note the end."""
 
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
 from sifmark.core.files import sha256_bytes
-from sifmark.core.permissions import file_state
 from sifmark.core.process import start_apart
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
@@ -20,14 +18,13 @@ from sifmark.engines.binds import Bind
 from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
-from sifmark.studies.folder import log_of, require_space
+from sifmark.studies.events import Ended, Started, host, note
+from sifmark.studies.folder import last_line, log_of, put_away, require_space
 from sifmark.studies.outcomes import RunOutcome, outcome_of
 from sifmark.studies.running import supervisor
 from sifmark.studies.running.shares import Share
-from sifmark.studies.running.states import RunFailure, clear_result, record_failure
-from sifmark.studies.study import PlannedRun, RunState, System
-
-_TAIL = 4096  # bytes of a log that are looked at for its last line
+from sifmark.studies.states import ended_outcome
+from sifmark.studies.study import PlannedRun, System
 
 
 @dataclass(frozen=True)
@@ -81,28 +78,37 @@ def execute(
     Raises SifmarkError or OSError for errors that would affect every run, such as a full disk or a changed image.
     """
     require_space(planned.result.parent)
-    clear_result(planned.result)
-    begin = _Begin(planned)
+    if planned.result.exists():
+        put_away(planned.result)
     try:
         argv = run_argv(planned, ready, tuple(share.environment), pipe)
     except UsageError as error:  # such as data that are not here
-        return begin.failed(error.cause, None)
+        return _ended(planned, None, error.cause)
     ready.image.require_unchanged()
     environment = {**ready.image.variables, **share.environment, **(pipe.variables if pipe else {})}
+    note(planned, Started(time.time(), host()))
     with _without_leftovers(ready.image.engine, name_of(planned)):
         code = _supervise(argv, share, log_of(planned), environment, locks, processes)
     outcome = outcome_of(planned)
     if outcome.document:
         if ready.settings.results_key is not None:
             sign_results(planned.result, ready.settings.results_key)
+        note(planned, Ended(time.time(), host(), code, cancelled=processes.stopping))
         return outcome
     if planned.result.exists():
-        clear_result(planned.result)
-        return begin.failed(outcome.reason, code)
+        put_away(planned.result)
+        return _ended(planned, code, str(outcome.reason))
     if processes.stopping:
+        note(planned, Ended(time.time(), host(), code, cancelled=True))
         return outcome
     require_space(planned.result.parent)
-    return begin.failed(f"exit code {code}: {last_line(log_of(planned)) or 'it printed nothing'}", code)
+    return _ended(planned, code, last_line(log_of(planned)) or "it printed nothing")
+
+
+def _ended(planned: PlannedRun, code: int | None, cause: str) -> RunOutcome:
+    """Note the end of a run without a result, and return its outcome."""
+    note(planned, Ended(time.time(), host(), code, cause))
+    return ended_outcome(planned)
 
 
 def name_of(planned: PlannedRun) -> str:
@@ -129,19 +135,6 @@ def run_argv(
     options += [word for name in variables for word in image.engine.env_flags(name)]
     options += pipe.options(image.engine) if pipe else []
     return image.command(planned.arguments, options)
-
-
-def last_line(log: Path) -> str:
-    """Return the last line of a log that is neither blank nor the remedy of an error, shortened."""
-    with suppress(OSError), log.open("rb") as stream:
-        stream.seek(max(0, file_state(log).size - _TAIL))
-        lines = stream.read().decode(errors="replace").splitlines()
-        return next((line.strip()[:300] for line in reversed(lines) if line.strip() and not _is_remedy(line)), "")
-    return ""
-
-
-def _is_remedy(line: str) -> bool:
-    return line.startswith("  remedy: ")
 
 
 def _supervise(
@@ -174,23 +167,3 @@ def _without_leftovers(engine: Engine, name: str) -> Iterator[None]:
         yield
     finally:
         engine.end_run(name)
-
-
-class _Begin:
-    """The begin of a run, to which a failure refers."""
-
-    def __init__(self, planned: PlannedRun) -> None:
-        self._planned, self._started, self._clock = planned, datetime.now(UTC), time.monotonic()
-
-    def failed(self, cause: str, code: int | None) -> RunOutcome:
-        """Keep what happened to the run, and return it as its outcome."""
-        result = self._planned.result
-        failure = RunFailure(
-            cause=cause,
-            exit_code=code,
-            log=str(log_of(self._planned).relative_to(result.parent)),
-            started=self._started.isoformat(timespec="seconds").replace("+00:00", "Z"),
-            seconds=round(time.monotonic() - self._clock, 3),
-        )
-        record_failure(result, failure)
-        return RunOutcome(RunState.FAILED, failure.reason, {})

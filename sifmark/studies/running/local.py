@@ -11,7 +11,6 @@ from sifmark.engines.start import check_image, find
 from sifmark.studies.running.budget import most_informative_first
 from sifmark.studies.running.execute import ReadySystem
 from sifmark.studies.running.shares import Machine, machine_for
-from sifmark.studies.running.states import StudyStates
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System
 
 
@@ -24,14 +23,14 @@ class Selection:
     multi_node: int = 0  # runs that need more than one node
 
 
-def select(states: StudyStates, budget: bool) -> Selection:
+def select(plan: StudyPlan, budget: bool) -> Selection:
     """Choose the runs that this machine is to do.
 
     Those of a job are left to it. What another process does here is chosen too: it may be on its way to end.
     """
-    plan, wanted = states.plan, (RunState.TO_DO, RunState.RUNNING)
+    wanted = (RunState.TO_DO, RunState.RUNNING)
     missing = tuple(name for name, image in plan.images.items() if not image)
-    free = [each for each in plan.runs if each.state in wanted and each.key not in states.in_jobs]
+    free = [each for each in plan.runs if each.state in wanted and not each.job]
     runs = [each for each in free if plan.images.get(each.run.system)]
     single = [each for each in runs if each.run.nodes == 1]
     ordered = most_informative_first(single) if budget else single

@@ -14,12 +14,13 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import is_full
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
+from sifmark.studies.events import log_of_events
 from sifmark.studies.folder import lock_of
-from sifmark.studies.outcomes import RunOutcome, outcome_of
+from sifmark.studies.outcomes import RunOutcome
 from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
 from sifmark.studies.running.shares import Machine, Share, Shares
-from sifmark.studies.running.states import failure_file
+from sifmark.studies.states import ended_outcome
 from sifmark.studies.study import PlannedRun, RunState
 
 _TICK = 0.5  # seconds between two looks at what others have released
@@ -167,9 +168,7 @@ class StudyRunner:
 
     def _done_by_others(self, planned: PlannedRun) -> Ended | None:
         """Return the end of a run that another process has done since it was planned."""
-        outcome = outcome_of(planned)
-        if failure_file(planned.result).exists():
-            outcome = RunOutcome(RunState.FAILED, "see its log", {})
+        outcome = ended_outcome(planned)
         is_new = outcome.state is RunState.DONE or _stamp(planned) != self._before[planned.key]
         if outcome.state is RunState.TO_DO or not is_new:
             return None
@@ -212,7 +211,7 @@ class StudyRunner:
         self._note(progress, event)
         if event.outcome.lacks_device:
             cause = f"this host does not have the device of {event.planned.run.system}"
-            remedy = "run the study on a machine that has it; afterwards: --retry failed"
+            remedy = "run the study on a machine that has it; see sifmark doctor"
             raise SifmarkError(cause, remedy, code="device-missing")
 
     def _note(self, progress: Progress, ended: Ended) -> None:
@@ -254,5 +253,5 @@ def as_failure(error: BaseException) -> BaseException:
 
 def _stamp(planned: PlannedRun) -> _Stamp:
     """Return when the files that end a run were written."""
-    files = (planned.result, failure_file(planned.result))
+    files = (planned.result, log_of_events(planned.result))
     return tuple(file.stat().st_mtime_ns if file.exists() else None for file in files)

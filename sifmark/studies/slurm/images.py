@@ -15,7 +15,7 @@ from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.binds import Bind, all_binds_of, binds_of, read_options
 from sifmark.engines.locate import access_of_image, locate_any
 from sifmark.engines.start import image_facts
-from sifmark.studies.images import is_address
+from sifmark.studies.images import image_hashes, is_address
 from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.study import PlannedRun, System
@@ -36,10 +36,11 @@ def started_image(
         require_signed(engine.inspect(str(path)), settings.keys)
     facts = path.stat()
     state = f"{facts.st_size} {int(facts.st_mtime)}"
+    digest = "" if own_folders else image_hashes(str(path), engine, settings).digest
     if options.start_with == "sifmark":
-        return StartedImage(path, state, system.bind, _sifmark(options))
+        return StartedImage(path, state, digest, system.bind, _sifmark(options))
     binds = _data_binds(runs) if own_folders else _binds(runs)
-    start = StartedImage(path, state, system.bind, flags=(*user_flags(), *engine.bind_flags(binds)))
+    start = StartedImage(path, state, digest, system.bind, flags=(*user_flags(), *engine.bind_flags(binds)))
     return _plain(start, engine, settings)
 
 

@@ -1,7 +1,8 @@
 """Job arrays of a plan: runs of one system and shape are the tasks of an array, in the order of the plan."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from sifmark.core.errors import UsageError
 from sifmark.studies.slurm.options import JobOptions, limit_of
 from sifmark.studies.study import PlannedRun
 
+ALL_LANES = -1
 SEPARATOR = "\t"  # between the words of a line of a list
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
@@ -55,7 +57,8 @@ class StartedImage:
     """How nodes start the image of a system."""
 
     path: Path  # of the SIF file
-    state: str  # `SIZE MTIME`, by which a task notices that it was replaced
+    state: str  # `SIZE MTIME`, by which a task notices that it was replaced ...
+    digest: str  # ... and the hash of its bytes: a copy of the same bytes is the same image; empty where nobody asks
     binds: tuple[str, ...] = ()  # of the system, as APPTAINER_BIND takes them
     sifmark: tuple[str, ...] = ()  # the words that start sifmark; empty: plain Apptainer
     flags: tuple[str, ...] = ()  # of plain Apptainer, on each node
@@ -76,6 +79,9 @@ class JobArray:
     folder: Path  # jobs/
     work: Path  # the folder that jobs start in
     tasks: tuple[ArrayTask, ...]
+    limit: int | None = None  # tasks that run at once
+    lane: int = ALL_LANES  # whose arrays follow each other
+    excluded: tuple[str, ...] = ()  # nodes that could not start the image
 
     @property
     def script(self) -> Path:
@@ -88,11 +94,6 @@ class JobArray:
         return self.folder / f"{self.name}.runs"
 
     @property
-    def records(self) -> Path:
-        """The folder in which tasks write when they begin and end."""
-        return self.folder / f"{self.name}.records"
-
-    @property
     def logs(self) -> Path:
         """The folder with what tasks print."""
         return self.folder / f"{self.name}.logs"
@@ -103,22 +104,47 @@ class JobArray:
         return "".join(f"{task.line}\n" for task in self.tasks)
 
 
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """The runs of an array before it is one."""
+
+    shape: JobShape
+    runs: tuple[PlannedRun, ...]
+    limit: int | None = None  # of runs at once
+    lane: int = ALL_LANES
+
+
 def arrays_of(
     runs: Iterable[PlannedRun],
     options: Mapping[str, JobOptions],
     at_least: Mapping[str, float],
-) -> Iterator[tuple[JobShape, tuple[PlannedRun, ...]]]:
+    busy: Collection[str] = (),
+) -> Iterator[ArrayPlan]:
     """Yield runs by shape, no more than an array of their system may have.
 
-    `at_least` has by key the seconds that a run needs because it ran out of time before.
+    `at_least` has by key the seconds that a run needs because it ran out of time before. Of a system with a limit of
+    jobs in flight that has several arrays, or is `busy` with earlier ones, runs are dealt to as many lanes: arrays of a
+    lane follow each other with one run at once, so that a run that is held, or takes long, holds up its lane alone.
     """
     groups: dict[JobShape, list[PlannedRun]] = {}
     for planned in runs:
         shape = _shape(planned, options[planned.run.system], at_least.get(planned.key, 0.0))
         groups.setdefault(shape, []).append(planned)
+    shapes = Counter(shape.system for shape in groups)
+    dealt = Counter[str]()  # runs by system: the next one goes to the next lane
     for shape, members in groups.items():
-        size = options[shape.system].max_array_size
-        yield from ((shape, tuple(members[start : start + size])) for start in range(0, len(members), size))
+        own = options[shape.system]
+        limit, size = own.max_jobs_in_flight, own.max_array_size
+        if limit is None or (shapes[shape.system] == 1 and len(members) <= size and shape.system not in busy):
+            yield from (ArrayPlan(shape, part, limit) for part in _parts(members, size))
+            continue
+        lanes = [members[(lane - dealt[shape.system]) % limit :: limit] for lane in range(limit)]
+        dealt[shape.system] += len(members)
+        yield from (ArrayPlan(shape, part, 1, lane) for lane, each in enumerate(lanes) for part in _parts(each, size))
+
+
+def _parts(runs: Sequence[PlannedRun], size: int) -> Iterator[tuple[PlannedRun, ...]]:
+    yield from (tuple(runs[start : start + size]) for start in range(0, len(runs), size))
 
 
 def task_of(planned: PlannedRun) -> ArrayTask:

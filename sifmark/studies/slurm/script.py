@@ -5,13 +5,16 @@ from collections.abc import Iterator
 from sifmark.core.errors import UsageError
 from sifmark.core.shell import comment, pattern, word, words
 from sifmark.engines.binds import bind_list
+from sifmark.studies.events import EVENTS, SUFFIX
 from sifmark.studies.slurm.jobs import JobArray, StartedImage, require_line
 from sifmark.studies.slurm.options import clock_of, devices_requested
-
-WARNING_SECONDS = 60  # between the signal and the end of a job's time: enough to write what was measured
-# Exit codes of a script that did not start the image; those of images are others.
-CODE_IMAGE_CHANGED = 65
-CODE_LIST_MISSING = 66
+from sifmark.studies.states import (
+    CODE_IMAGE_REPLACED,
+    CODE_LIST_MISSING,
+    CODE_NOT_WRITABLE,
+    CODE_PROGRAM_MISSING,
+    WARNING_SECONDS,
+)
 
 # Comments in it are for those who read a script in their folder of results.
 # --cpus-per-task: a step does not inherit the job's processors, and would run on one.
@@ -24,52 +27,82 @@ image={image}
 index=${{SLURM_ARRAY_TASK_ID:-1}}
 job="${{SLURM_ARRAY_JOB_ID}}_$SLURM_ARRAY_TASK_ID"
 node="${{SLURMD_NODENAME:-$HOSTNAME}}"
+log=/dev/null # of the events of this run
 
-fail() {{ # CODE TEXT: it goes to the log of this task
-  printf 'error: %s\\n' "$2" >&2
-  record end "$1"
-  exit "$1"
+note() {{ # started | ended, FIELDS: a line from which study.status derives the state of this run
+  printf '{{"what":"%s","time":%(%s)T,"host":"%s","job":"%s","array":"%s","cluster":"%s",%s}}\n' \
+    "$1" -1 "$node" "$job" "$name" "${{SLURM_CLUSTER_NAME:-}}" "$2" >>"$log"
 }}
-record() {{ # begin | end CODE: a line from which study.status derives the state of this run
-  local restarts=${{SLURM_RESTART_COUNT:-0}}
-  printf '%s %(%s)T %s %s %s %s\\n' "$1" -1 "$node" "$job" "$restarts" "${{2:-}}" >>"$jobs/$name.records/$index"
+fail() {{ # CODE TEXT: it goes to the log of this task
+  printf 'error: %s\n' "$2" >&2
+  note ended '"code":'"$1"
+  exit "$1"
 }}
 finished() {{ # whether the run has a valid result of its own, completed or of one that did not fit into memory
   {finished}
 }}
+put_away() {{ # FOLDER KEY: keep what an earlier attempt left
+  local number=1
+  mkdir -p "$1/.earlier"
+  while [ -e "$1/.earlier/$2-$number.json" ]; do number=$((number + 1)); done
+  mv "$result" "$1/.earlier/$2-$number.json"
+}}
+leave_out() {{ # PROGRAM: the tasks that still wait do not come to this node
+  local others
+  others=$(scontrol --oneliner show job "$SLURM_ARRAY_JOB_ID" 2>/dev/null |
+    sed -n 's/.* ExcNodeList=\\([^ (]*\\).*/\\1/p' | head -n 1)
+  scontrol update jobid="$SLURM_ARRAY_JOB_ID" excnodelist="${{others:+$others,}}$node" >/dev/null 2>&1
+  fail {program_missing} "$node has no $1: no further task of this job comes here"
+}}
 
 # The line of this task: key, result and the arguments of the image, with a tab between them.
-mapfile -t -d $'\\t' words < <(sed -n "${{index}}p" "$jobs/$name.runs" | tr -d '\\n')
+mapfile -t -d $'\t' words < <(sed -n "${{index}}p" "$jobs/$name.runs" | tr -d '\n')
 ((${{#words[@]}} > 2)) || fail {list_missing} "$jobs/$name.runs has no line $index: do nodes see that folder?"
-result=${{words[1]}} arguments=("${{words[@]:2}}")
-lock=${{result%/*}}/.${{words[0]}}.lock
+key=${{words[0]}} result=${{words[1]}} arguments=("${{words[@]:2}}")
+folder=${{result%/*}}
+lock=$folder/.$key.lock
+mkdir -p "$folder/{events}" && log=$folder/{events}/$key{suffix}
+[ ! -e "$log" ] || [ -f "$log" ] || fail {not_writable} "$log is no file"
 
 # Requeued after a preemption or the failure of a node, or done by another process: nothing is done twice.
-while command -v flock >/dev/null && {{ exec 9>>"$lock"; }} 2>/dev/null; do
+while command -v flock >/dev/null && {{ exec 9>>"$lock" || exec 9<"$lock"; }} 2>/dev/null; do
   # A process that asks whether a run is in progress holds its lock for an instant.
   flock --wait 5 --conflict-exit-code 75 9 2>/dev/null
   if (($? == 75)); then
-    echo "run ${{words[0]}} is in progress elsewhere" && exit 0
+    echo "run $key is in progress elsewhere" && exit 0
   fi
   # A process that ends a run removes its lock file: a lock of a removed file does not count.
   [ "$lock" -ef /dev/fd/9 ] && break
 done
 if finished; then
   rm -f "$lock"
-  echo "run ${{words[0]}} is done: $result" && exit 0
+  echo "run $key is done: $result" && exit 0
 fi
-record begin
+[ ! -e "$result" ] || put_away "$folder" "$key"
+# Some results are written for a try: only this shows a quota.
+problem=$(dd if=/dev/zero of="$folder/.room-$key" bs=64K count=4 conv=fsync status=none 2>&1)
+room=$?
+rm -f "$folder/.room-$key"
+((room == 0)) || fail {not_writable} "results cannot be written to $folder: ${{problem##*: }}"
+for program in {programs}; do
+  command -v "$program" >/dev/null || leave_out "$program"
+done
 [ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = {image_state} ] ||
+  [ "$(sha256sum <"$image" 2>/dev/null)" = {image_digest} ] ||
   fail {image_changed} "$image is not the file that it was when this job was submitted: submit again"
+note started '"restarts":'"${{SLURM_RESTART_COUNT:-0}}" ||
+  fail {not_writable} "the log of this run cannot be written: $log"
 {start}
-# A signal ends the image, which writes what it has measured; this script then ends by itself.
-trap 'echo "SIGTERM" >&2' TERM
+# A signal ends the image, which writes what it has measured; this script then ends by itself. The warning before the
+# end of the job's time goes to the image alone, an order to end to this script too.
+cancelled=false
+trap 'cancelled=true; echo "SIGTERM" >&2' TERM
 code=0
-srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 \\
-  --cpus-per-task="${{SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}}" \\
+srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 \
+  --cpus-per-task="${{SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}}" \
   {command} 9>&- || code=$?
 rm -f "$lock"
-record end "$code"
+note ended '"code":'"$code"',"cancelled":'"$cancelled"
 exit "$code"
 """
 
@@ -81,9 +114,15 @@ def script_of(array: JobArray) -> str:
         "folder": word(str(array.folder)),
         "image": word(str(array.image.path)),
         "image_state": word(array.image.state),
+        "image_digest": word(f"{array.image.digest.removeprefix('sha256:')}  -"),
         "finished": _finished(array.image),
+        "programs": words(dict.fromkeys([*array.image.sifmark[:1], "apptainer"])),
+        "events": EVENTS,
+        "suffix": SUFFIX,
         "list_missing": CODE_LIST_MISSING,
-        "image_changed": CODE_IMAGE_CHANGED,
+        "image_changed": CODE_IMAGE_REPLACED,
+        "program_missing": CODE_PROGRAM_MISSING,
+        "not_writable": CODE_NOT_WRITABLE,
         "start": "\n".join([*_start(array.image), *secret_lines(array.shape.nodes)]),
         "nodes": array.shape.nodes,
         "command": _command(array.image),
@@ -140,10 +179,9 @@ def _head(array: JobArray) -> Iterator[str]:
 def _options(array: JobArray) -> Iterator[str]:
     """Yield the #SBATCH lines: the options that have a value, then the site's own."""
     shape, options, count = array.shape, array.options, len(array.tasks)
-    limit = options.max_jobs_in_flight
     values = {
         "job-name": job_name(array.name),
-        "array": f"1-{count}%{limit}" if limit and limit < count else f"1-{count}",
+        "array": f"1-{count}%{limit}" if (limit := array.limit) and limit < count else f"1-{count}",
         "partition": options.partition,
         "account": options.account,
         "qos": options.qos,
@@ -153,6 +191,7 @@ def _options(array: JobArray) -> Iterator[str]:
         "cpus-per-task": options.cpus_per_task,
         "gpus-per-node": "" if options.gres else devices_requested(options, shape.devices),
         "gres": options.gres,
+        "exclude": ",".join(array.excluded),
         "exclusive": options.exclusive,
         "mem": options.mem or ("0" if options.exclusive else ""),
         "time": clock_of(shape.seconds),
@@ -200,10 +239,10 @@ def _setup(array: JobArray) -> Iterator[str]:
 def _finished(image: StartedImage) -> str:
     if image.sifmark:
         validate = words([*image.sifmark, "results.validate", "--quiet", "--finished"])
-        return f'[ -e "$result" ] && {validate} --run "${{words[0]}}" "$result" >/dev/null 2>&1'
+        return f'[ -e "$result" ] && {validate} --run "$key" "$result" >/dev/null 2>&1'
     # A result is written whole or not at all, by the image, in this form; its command has the name that it got.
     state = """grep -Eqs '^    "state": "(completed|out_of_memory)"' "$result\""""
-    return f'{state} && grep -Fqs "/${{words[0]}}.json\\"" "$result"'
+    return f'{state} && grep -Fqs "/$key.json\\"" "$result"'
 
 
 def _start(image: StartedImage) -> Iterator[str]:

@@ -67,7 +67,7 @@ def test_sizes_beyond_the_device_are_announced(folder: Path, capsys: pytest.Capt
         '[[run]]\nworkload = "resnet50"\nbatch_size = [8, 512, 1024]\n'
     )
     text = typed(capsys, "study.plan", "s.toml")
-    assert re.search(r"to do: a resnet50 batch_size=512: out_of_memory is expected: at least 2\d", text)
+    assert re.search(r"to do: a resnet50 batch_size=512: out_of_memory_expected: at least 2\d", text)
 
 
 def test_a_new_study_can_be_planned_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

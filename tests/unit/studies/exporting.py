@@ -30,10 +30,10 @@ STUDY = Study(
 )
 IMAGES = {
     "here": StartedImage(
-        Path("/images/cpu.sif"), "1000 1700000000", flags=("--userns",), facts='{"signer": "it\'s me"}'
+        Path("/images/cpu.sif"), "1000 1700000000", "sha256:00", flags=("--userns",), facts='{"signer": "it\'s me"}'
     ),
     "cluster-a": StartedImage(
-        *(Path("/images/it's a cuda.sif"), "2000 1700000001", CLUSTER.bind),
+        *(Path("/images/it's a cuda.sif"), "2000 1700000001", "sha256:01", CLUSTER.bind),
         device_files=("/dev/nvidia[0-9]*",),
         device_flags=("--nv",),
         facts="{}",
@@ -91,7 +91,7 @@ def plan(folder: Path = Path("results/trial"), state: RunState = RunState.TO_DO,
 
 def _planned(each: Run, folder: Path, state: RunState) -> PlannedRun:
     key = each.key("sha256:0")
-    return PlannedRun(each, key, folder / each.system / f"{key}.json", state, "", 100.0)
+    return PlannedRun(each, key, folder / each.system / f"{key}.json", state, seconds=100.0)
 
 
 def seconds_of(study: StudyPlan) -> Mapping[str, int]:

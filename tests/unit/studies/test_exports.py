@@ -35,7 +35,7 @@ from sifmark.studies.folder import run_lock
 from sifmark.studies.slurm import images
 from sifmark.studies.slurm.jobs import JobArray, JobShape, task_of
 from sifmark.studies.slurm.submit import SubmittedArray
-from sifmark.studies.study import RunState, StudyPlan
+from sifmark.studies.study import Reason, RunState, StudyPlan
 
 # In place of sifmark: notes its words, and writes a result unless the workload says otherwise.
 STAND_IN = """#!/usr/bin/env bash
@@ -351,7 +351,7 @@ def test_failed_and_wrong_results_are_no_references(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("sifmark.results.load.document_problems", lambda *_: [])
     assert references(finished(tmp_path / "wrong", 10.0, numerics__state="failed").runs) == {}
     study = finished(tmp_path / "other", 10.0)
-    lost = replace(study.runs[0], reason="out_of_memory")
+    lost = replace(study.runs[0], reason=Reason("out_of_memory"))
     assert references([lost]) == {} == references([replace(study.runs[0], state=RunState.FAILED)])
 
 
@@ -404,7 +404,7 @@ def test_job_scripts_are_submitted_by_hand(tmp_path: Path, site: Settings, monke
     written = export_study(plan(tmp_path), "sbatch", tmp_path / "place", site)
     files = {str(file.relative_to(tmp_path / "place")): file for file in written}
     name = "trial-1-here-1x1-10min"
-    assert set(files) == {f"{name}.sh", f"{name}.runs", f"{name}.records/.keep", f"{name}.logs/.keep", "submit.sh"}
+    assert set(files) == {f"{name}.sh", f"{name}.runs", f"{name}.logs/.keep", "submit.sh"}
     assert str(tmp_path / "place") in files[f"{name}.sh"].read_text()
     assert len(files[f"{name}.runs"].read_text().splitlines()) == 2
     assert files["submit.sh"].read_text().splitlines()[-1] == f"sbatch {tmp_path / 'place' / name}.sh"

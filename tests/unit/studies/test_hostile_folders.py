@@ -15,12 +15,12 @@ from unit.refusals import refused
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.results.load import STUDY_MARKER, StudyOwner
+from sifmark.studies.events import Ended, Event, Planned, Started, Submitted, log_of_events, note, read_log
 from sifmark.studies.folder import claim_folder, run_lock
 from sifmark.studies.load import load_study
 from sifmark.studies.plan import Request, plan_study
-from sifmark.studies.running.states import RunFailure, failure_file, failures_in, read_states
-from sifmark.studies.slurm.records import JOBS, Submission, jobs_folder, submissions, write_submission
-from sifmark.studies.study import PlannedRun, RunState
+from sifmark.studies.states import failures_in
+from sifmark.studies.study import Cause, PlannedRun, RunState
 
 pytestmark = pytest.mark.usefixtures("any_command")
 STUDY = 'title = "t"\n[[system]]\nname = "alpha"\nimage = "cuda"\n[[run]]\nworkload = "resnet50"\nsteps = 50\n'
@@ -74,10 +74,7 @@ def _places(planned: PlannedRun) -> dict[str, Path]:
     return {
         "index": folder / ".index.json",
         "marker": folder / STUDY_MARKER,
-        "submission": folder / JOBS / "trial.job",
-        "runs": folder / JOBS / "trial.runs",
-        "record": folder / JOBS / "trial.records" / "1",
-        "failure": failure_file(planned.result),
+        "log": log_of_events(planned.result),
         "lock": run_lock(folder, "alpha", planned.key),
         "result": planned.result,
     }
@@ -89,10 +86,22 @@ def test_unusual_files_are_no_records(request_: Request, settings: Settings, kin
     for path in _places(planned).values():
         path.parent.mkdir(parents=True, exist_ok=True)
         kind(path)
-        (each,) = read_states(request_, settings).plan.runs
+        (each,) = plan_study(request_, settings).runs
         assert each.state is RunState.TO_DO, path
-    assert each.reason.startswith("its result is invalid" if planned.result.exists() else "the image is not here")
-    assert not failures_in(planned.result.parent) and not submissions(jobs_folder(planned.result.parent.parent))
+    assert each.reason.cause == (Cause.INVALID if planned.result.exists() else Cause.IMAGE_MISSING)
+    assert not failures_in(planned.result.parent)
+
+
+@pytest.mark.parametrize("kind", [_pipe, _zeros, Path.mkdir])
+def test_no_event_is_written_to_what_is_no_file(
+    request_: Request, settings: Settings, kind: Callable[[Path], None]
+) -> None:
+    (planned,) = plan_study(request_, settings).runs
+    log = log_of_events(planned.result)
+    log.parent.mkdir(parents=True)
+    kind(log)
+    with pytest.raises(OSError, match=str(log)):
+        note(planned, Started(1e9, "n1"))
 
 
 @pytest.mark.parametrize("kind", [_pipe, _zeros])
@@ -110,44 +119,54 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
-RECORDS = {
-    "marker": asdict(StudyOwner("mine", "t", "")),
-    "submission": asdict(Submission("trial", "alpha", 600, 1e9, "login", "7")),
-    "failure": asdict(RunFailure("why", 1, "logs/a.log", "2026-01-01T00:00:00Z", 1.5)),
+EVENTS: dict[str, Event] = {
+    "planned": Planned(1e9, "login", "resnet50", "sha256:0"),
+    "submitted": Submitted(1e9, "login", "me", "trial", 1, 600, "7", "alpha", 0),
+    "started": Started(1e9, "n1", "7_1", "trial", "alpha", 1),
+    "ended": Ended(1e9, "n1", 5, "why", False, "7_1", "trial", "alpha"),
 }
 
 
 @hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(name=st.sampled_from(sorted(RECORDS)), data=st.data())
-def test_a_record_with_any_values_gives_a_state(
-    request_: Request, settings: Settings, name: str, data: st.DataObject
-) -> None:
+@given(data=st.data())
+def test_a_log_with_any_values_gives_a_state(request_: Request, settings: Settings, data: st.DataObject) -> None:
     (planned,) = plan_study(request_, settings).runs
-    path = _places(planned)[name]
-    record = RECORDS[name]
-    changes = data.draw(st.dictionaries(st.sampled_from(sorted(record)), VALUES, max_size=3))
-    document = data.draw(VALUES) if not changes else record | changes
-    path.parent.mkdir(parents=True, exist_ok=True)
-    (path.parent / "trial.runs").write_text(f"{planned.key}\tx\n")
-    path.write_text(json.dumps(document))
-    try:
-        (each,) = read_states(request_, settings).plan.runs
-        assert each.state in (RunState.TO_DO, RunState.FAILED, RunState.QUEUED)
-    except SifmarkError as error:
-        assert error.code == "study-folder-mismatch" and name == "marker"
-    finally:
-        path.unlink()
+    lines = []
+    for name in data.draw(st.lists(st.sampled_from(sorted(EVENTS)), min_size=1, max_size=4)):
+        record = {"what": name, **asdict(EVENTS[name])}
+        changes = data.draw(st.dictionaries(st.sampled_from(sorted(record)), VALUES, max_size=2))
+        lines.append(json.dumps(record | changes if changes else data.draw(st.just(record) | VALUES)))
+    log = log_of_events(planned.result)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.write_text("\n".join(lines))
+    (each,) = plan_study(request_, settings).runs
+    assert each.state in (RunState.TO_DO, RunState.FAILED, RunState.QUEUED, RunState.RUNNING)
 
 
-def test_a_submission_leads_to_no_other_file_and_to_no_other_word(tmp_path: Path) -> None:
-    submission = Submission("trial", "alpha", 600, 1e9, "login", "7")
-    write_submission(tmp_path, submission)
-    assert submissions(tmp_path) == [submission]
+def test_the_marker_of_a_folder_may_have_any_values(request_: Request, settings: Settings) -> None:
+    plan = plan_study(request_, settings)
+    marker = plan.folder / STUDY_MARKER
+    marker.parent.mkdir(parents=True)
+    values: tuple[object, ...] = (None, 1, "x", [], {}, {"name": 1}, asdict(StudyOwner("other", "t", "")))
+    for value in values:
+        marker.write_text(json.dumps(value))
+        try:
+            assert plan_study(request_, settings).runs
+        except SifmarkError as error:
+            assert error.code == "study-folder-mismatch"
+
+
+def test_an_event_leads_to_no_other_file_and_to_no_other_word(request_: Request, settings: Settings) -> None:
+    (planned,) = plan_study(request_, settings).runs
+    submitted = EVENTS["submitted"]
+    note(planned, submitted)
+    assert read_log(planned.result).submitted == submitted
     for changed in (
-        {"name": "../elsewhere"},
+        {"array": "../elsewhere"},
         {"job": "7 --uid=0"},
         {"job": "\N{ARABIC-INDIC DIGIT SEVEN}"},
-        {"submitted": "1"},
+        {"cluster": "a,b"},
+        {"time": "1"},
     ):
-        (tmp_path / "trial.job").write_text(json.dumps(asdict(submission) | changed))
-        assert not submissions(tmp_path), changed
+        log_of_events(planned.result).write_text(json.dumps({"what": "submitted", **asdict(submitted), **changed}))
+        assert not read_log(planned.result).events, changed

@@ -32,8 +32,8 @@ from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
-from sifmark.studies.running.states import failures_in, with_failures
-from sifmark.studies.study import RunState, StudyPlan
+from sifmark.studies.states import RunStatus, failures_in, read_evidence, status_of
+from sifmark.studies.study import Reason, RunState, StudyPlan
 
 
 @pytest.fixture
@@ -65,6 +65,10 @@ def _ignore(*_: object) -> None:
     pass
 
 
+def status_now(plan: StudyPlan) -> list[RunStatus]:
+    return list(map(status_of, read_evidence(plan.runs)))
+
+
 def states(progress: Progress) -> dict[str, RunState]:
     return {ended.planned.key: ended.outcome.state for ended in progress.ended}
 
@@ -85,7 +89,7 @@ def test_each_run_leaves_a_valid_result_and_a_log(do: Do, tmp_path: Path) -> Non
     [
         (("--without", "it", "--code", "2"), "exit code 2: the last word"),
         (("--without", "it"), "exit code 0: devices None"),
-        (("--broken", "it"), "its result is invalid: "),
+        (("--broken", "it"), "invalid_result: "),
         (("--data", "/nowhere/at/all"), "--data /nowhere/at/all: no such file or folder"),
     ],
 )
@@ -96,17 +100,17 @@ def test_a_run_without_a_valid_result_is_a_failure_with_its_cause(
     progress = do(plan)
     first, second = plan.runs
     assert states(progress) == {first.key: RunState.FAILED, second.key: RunState.DONE}
-    assert cause in failures_in(first.result.parent)[first.key].cause
+    assert cause in failures_in(first.result.parent)[first.key]
     assert not first.result.exists()
-    now = with_failures(plan).runs[0]
-    assert now.state is RunState.FAILED and cause in now.reason
+    now = status_now(plan)[0]
+    assert now.state is RunState.FAILED and cause in str(now.reason)
 
 
 def test_a_failure_is_done_again_on_request_and_what_it_left_is_kept(do: Do, tmp_path: Path) -> None:
     plan = plan_of(tmp_path, run_of("here", "--state", "crashed"))
     (planned,) = plan.runs
     assert states(do(plan)) == {planned.key: RunState.FAILED}
-    failed = replace(plan, runs=(replace(planned, state=RunState.FAILED, reason="crashed"),))
+    failed = replace(plan, runs=(replace(planned, state=RunState.FAILED, reason=Reason("crashed")),))
     do(failed)
     do(failed)
     assert len(started(plan)) == 3
@@ -270,6 +274,7 @@ def test_a_machine_without_the_device_ends_the_study(do: Do, tmp_path: Path) -> 
     with refused(SifmarkError, "device-missing"):
         do(plan)
     assert len(started(plan)) == 1
+    assert {each.state for each in status_now(plan)} == {RunState.TO_DO}, "no run is to blame"
 
 
 def test_a_quota_that_is_used_up_is_told_and_the_run_is_still_to_do(
@@ -278,12 +283,12 @@ def test_a_quota_that_is_used_up_is_told_and_the_run_is_still_to_do(
     def full(*_: object) -> None:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "a file")
 
-    monkeypatch.setattr("sifmark.studies.running.states.write_json", full)
+    monkeypatch.setattr("sifmark.studies.events.append_line", full)
     plan = plan_of(tmp_path, run_of("here", "--without", "it"), run_of())
     with refused(SifmarkError, "disk-full"):
         do(plan)
-    assert len(started(plan)) == 1
-    assert {planned.state for planned in with_failures(plan).runs} == {RunState.TO_DO}
+    assert not started(plan)
+    assert {each.state for each in status_now(plan)} == {RunState.TO_DO}
 
 
 def test_results_are_signed_where_the_site_has_a_key(

@@ -23,6 +23,7 @@ from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_text
 from sifmark.core.shell import comment, pattern, word, words
+from sifmark.studies.events import Ended, Started, read_log
 from sifmark.studies.exports import export
 from sifmark.studies.exports.export import export_study
 from sifmark.studies.exports.jube import jube_files
@@ -31,7 +32,6 @@ from sifmark.studies.exports.shell import shell_files
 from sifmark.studies.load import load_study
 from sifmark.studies.slurm.jobs import ArrayTask, JobArray, JobShape, StartedImage
 from sifmark.studies.slurm.options import JobOptions
-from sifmark.studies.slurm.records import Submission
 from sifmark.studies.slurm.script import script_of
 from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import RunState, StudyPlan, System
@@ -144,9 +144,8 @@ def array_in(bench: Bench, name: str, start_with: str) -> JobArray:
     results = folder / "results" / "here"
     sifmark = (str(bench.programs / "sifmark"),) if start_with == "sifmark" else ()
     flags = ("--mount", f"type=bind,source={name}")
-    start = StartedImage(
-        image, f"0 {int(image.stat().st_mtime)}", (f"/scratch/{name}",), sifmark, flags, facts=json.dumps({"a": name})
-    )
+    state, facts = f"0 {int(image.stat().st_mtime)}", json.dumps({"a": name})
+    start = StartedImage(image, state, "", (f"/scratch/{name}",), sifmark, flags, facts=facts)
     return JobArray(
         *("trial", "trial", JobShape("here", 1, 1, 600), JobOptions(modules=("a;touch", "$(pwned)")), start),
         *(folder / "results" / "jobs", folder),
@@ -157,7 +156,7 @@ def array_in(bench: Bench, name: str, start_with: str) -> JobArray:
 def in_job(bench: Bench, name: str, start_with: str) -> None:
     array = array_in(bench, name, start_with)
     text = script_of(array)
-    for folder in (array.records, array.logs, array.tasks[0].result.parent):
+    for folder in (array.logs, array.tasks[0].result.parent):
         folder.mkdir(parents=True)
     write_text(array.list, array.lines)
     write_text(array.script, text)
@@ -173,8 +172,7 @@ def in_job(bench: Bench, name: str, start_with: str) -> None:
         "apptainer": ["--quiet", "run", *array.image.flags, image, *arguments],
     }
     assert started == [bound(name), *expected[start_with]]
-    assert [line.split()[0] for line in (array.records / "1").read_text().splitlines()] == ["begin", "end"]
-    assert Submission("trial", "here", 600, 0.0, "login").keys(array.folder) == ["a"]
+    assert [type(event) for event in read_log(array.tasks[0].result).events] == [Started, Ended]
 
 
 SLURM_REFUSES = {"\\": "invalid-option", **dict.fromkeys(map(chr, [*range(32), 127]), "document-invalid")}

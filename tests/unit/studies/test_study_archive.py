@@ -47,13 +47,13 @@ def folder(tmp_path: Path) -> Path:
     path = tmp_path / "results" / "trial"
     contents = {
         "here/logs/0a.log": "a log",
-        "here/.failures/0b.json": "{}",
+        "here/.events/0b.jsonl": "{}",
         "here/.earlier/0c-1.json": "old",
         "here/.0a.lock": "",
         "here/.0d.json.partial-1/0d.json": "half",
         "here/notes.txt": "not ours",
         "jobs/20260101-1.sh": "#!/bin/bash",
-        "jobs/20260101-1.records/1": "begin",
+        "jobs/20260101-1.logs/1.log": "begin",
         "jobs/.submit.lock": "",
         "elsewhere/0e.json": "of a system that the study does not have",
         ".study.json": "{}",
@@ -100,8 +100,8 @@ def test_all_of_a_study_is_packed_and_nothing_else(packed: Packed) -> None:
     assert packed() == {
         "study": ["study/trial.toml"],
         "result": ["results/trial/cluster-a/0f.json", "results/trial/here/0a.json"],
-        "log": ["results/trial/here/.failures/0b.json", "results/trial/here/logs/0a.log"],
-        "script": ["results/trial/jobs/20260101-1.records/1", "results/trial/jobs/20260101-1.sh"],
+        "log": ["results/trial/here/.events/0b.jsonl", "results/trial/here/logs/0a.log"],
+        "script": ["results/trial/jobs/20260101-1.logs/1.log", "results/trial/jobs/20260101-1.sh"],
         "environment": ["environment.json"],
         "image": [f"images/cpu-{'a' * 16}/image.json"],
     }

@@ -7,7 +7,7 @@ import pytest
 from unit.fake_studies import plan_of, run_of
 
 from sifmark.studies.overview import Labels, MatrixCell, cells_of_plan, matrices
-from sifmark.studies.study import RunState
+from sifmark.studies.study import Reason, RunState
 
 S = RunState
 
@@ -31,7 +31,7 @@ S = RunState
 )
 def test_a_cell_says_how_its_repeats_are(tmp_path: Path, states: list[tuple[RunState, str]], text: str) -> None:
     (planned,) = plan_of(tmp_path, run_of()).runs
-    runs = tuple(replace(planned, state=state, reason=reason) for state, reason in states)
+    runs = tuple(replace(planned, state=state, reason=Reason(*reason.split(": "))) for state, reason in states)
     assert MatrixCell("a group", "here", {}, runs).text == text
 
 

@@ -24,7 +24,7 @@ from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.outcomes import entry_for
 from sifmark.studies.overview import cells_of_plan, rows_of
 from sifmark.studies.plan import Request, plan_study
-from sifmark.studies.study import PlannedRun, RunState, StudyPlan
+from sifmark.studies.study import Cause, PlannedRun, RunState, StudyPlan
 
 pytestmark = pytest.mark.usefixtures("any_command")
 STUDY = """
@@ -73,7 +73,7 @@ def test_runs_of_images_that_are_elsewhere_are_planned(request_: Request, settin
     assert len(plan.runs) == 2 * 2 * 8
     assert plan.images == {"alpha": "", "beta": ""}
     first = plan.runs[0]
-    assert first.state is RunState.TO_DO and first.reason == "the image is not here: sifmark build cuda"
+    assert first.state is RunState.TO_DO and str(first.reason) == "the image is not here: sifmark build cuda"
     assert first.result == request_.results / "mine" / "alpha" / f"{first.key}.json"
     assert [each.run.repeat for each in plan.runs] == [1] * 16 + [2] * 16
     assert not request_.results.exists(), "a plan writes nothing"
@@ -82,23 +82,23 @@ def test_runs_of_images_that_are_elsewhere_are_planned(request_: Request, settin
 def test_what_cannot_run_says_why(request_: Request, settings: Settings) -> None:
     plan = plan_study(request_, settings)
     (eight, _) = only(plan, "alpha", precision="fp32", batch_size=16, devices=8)
-    assert (eight.state, eight.reason) == (RunState.CANNOT_RUN, "8 devices, and alpha has 4 on each of 1 nodes")
+    assert (eight.state, str(eight.reason)) == (RunState.CANNOT_RUN, "8 devices, and alpha has 4 on each of 1 nodes")
     (half, _) = only(plan, "beta", precision="bf16", batch_size=16, devices=1)
-    assert (half.state, half.reason) == (RunState.CANNOT_RUN, "precision bf16: cpu in tensorflow has fp32")
+    assert (half.state, str(half.reason)) == (RunState.CANNOT_RUN, "precision bf16: cpu in tensorflow has fp32")
 
 
 def test_workloads_that_a_framework_lacks_cannot_run(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "mine.toml").write_text('title = "t"\n[[run]]\nworkload = "efficientnet_b0"')
     plan = plan_study(Request(str(tmp_path / "mine.toml"), systems=("a:cuda_tf", "b:cuda")), settings)
     assert [each.state for each in plan.runs] == [RunState.CANNOT_RUN, RunState.TO_DO]
-    assert plan.runs[0].reason == "efficientnet_b0 is not implemented in tensorflow"
+    assert str(plan.runs[0].reason) == "efficientnet_b0 is not implemented in tensorflow"
 
 
 def test_the_largest_batch_is_searched_on_one_device(tmp_path: Path, settings: Settings) -> None:
     (tmp_path / "mine.toml").write_text('title = "t"\n[[run]]\nworkload = "lstm"\nbatch_size = "max"\ndevices = [1, 2]')
     single, two = plan_study(Request(str(tmp_path / "mine.toml"), systems=("a:cuda",)), settings).runs
     assert single.state is RunState.TO_DO and two.state is RunState.CANNOT_RUN
-    assert 'batch_size = "max" with devices 2: it searches on one device' in two.reason
+    assert 'batch_size = "max" with devices 2: it searches on one device' in str(two.reason)
 
 
 def test_sizes_that_no_device_holds_are_run_and_announced(request_: Request, settings: Settings) -> None:
@@ -123,13 +123,13 @@ def test_results_decide_about_states_and_times(request_: Request, settings: Sett
     put("training", third, x=1)
     plan = plan_study(request_, settings)
     done, refused, invalid = plan.runs[:3]
-    assert (done.state, done.reason) == (RunState.DONE, "")
+    assert (done.state, str(done.reason)) == (RunState.DONE, "")
     example = json.loads(documents.TRAINING.read_text())
     took = duration(example)
     assert done.seconds == pytest.approx(took)
     assert done.memory_gib == pytest.approx(example["metrics"]["peak_process_memory"]["value"] / 1024, rel=1e-3)
-    assert (refused.state, refused.reason) == (RunState.DONE, "out_of_memory")
-    assert invalid.state is RunState.TO_DO and invalid.reason.startswith("its result is invalid: status")
+    assert (refused.state, str(refused.reason)) == (RunState.DONE, "out_of_memory")
+    assert invalid.state is RunState.TO_DO and str(invalid.reason).startswith("invalid_result: status")
     again = next(each for each in plan.runs if each.run.repeat == 2 and each.run.cell == first.run.cell)
     assert again.seconds is not None and took + 30 < again.seconds < took + 45, "as its other repeat, and a start"
 
@@ -143,14 +143,14 @@ def test_a_result_of_another_run_does_not_count(request_: Request, settings: Set
     elsewhere.result.parent.mkdir()
     for planned in (second, later, elsewhere):
         shutil.copy(first.result, planned.result)
-    states = {each.key: (each.state, each.reason) for each in plan_study(request_, settings).runs}
+    states = {each.key: (each.state, str(each.reason)) for each in plan_study(request_, settings).runs}
     assert states[first.key] == (RunState.DONE, "")
     for key, difference in {
         second.key: f"its arguments are {shlex.join(first.run.arguments)}",
         later.key: f"it was kept as {first.key}",
         elsewhere.key: "its system is alpha",
     }.items():
-        assert states[key] == (RunState.TO_DO, f"its result belongs to another run: {difference}")
+        assert states[key] == (RunState.TO_DO, f"result_of_another_run: {difference}")
     shutil.move(first.result, second.result)
     assert not any(each.state is RunState.DONE for each in plan_study(request_, settings).runs)
 
@@ -166,10 +166,10 @@ def test_failed_runs_are_kept_and_tried_again_on_request(request_: Request, sett
     first = plan_study(request_, settings).runs[0]
     put("out_of_memory", first, state="crashed", message="not there any more")
     failed = plan_study(request_, settings).runs[0]
-    assert failed.state is RunState.FAILED and failed.reason.startswith("crashed: not there")
+    assert failed.state is RunState.FAILED and str(failed.reason).startswith("crashed: not there")
     for retry in ("failed", "crashed"):
         again = plan_with(request_, settings, retry=retry).runs[0]
-        assert again.state is RunState.TO_DO and again.reason.startswith("again, after crashed")
+        assert again.state is RunState.TO_DO and str(again.reason).startswith("again: after crashed")
     assert plan_with(request_, settings, retry="time_limit").runs[0].state is RunState.FAILED
 
 
@@ -193,7 +193,7 @@ def test_a_file_beside_the_results_says_nothing_of_them(request_: Request, setti
     before = index.read_bytes()
     (planned,) = (each for each in plan_study(request_, settings).runs if each.key == first.key)
     ((problem,),) = (loaded.problems for loaded in load_file(str(first.result)))
-    assert (planned.state, planned.reason) == (RunState.TO_DO, f"its result is invalid: {problem}")
+    assert (planned.state, str(planned.reason)) == (RunState.TO_DO, f"invalid_result: {problem}")
     assert index.read_bytes() == before
     assert {each.name for each in index.parent.iterdir()} == {index.name, "alpha"}, "a plan writes nothing"
 
@@ -206,7 +206,7 @@ def test_a_result_is_validated_again_if_its_file_changes(
     assert entry_for(first)
     put("out_of_memory", first)
     entry = entry_for(first)
-    assert entry is not None and entry.reason == "out_of_memory"
+    assert entry is not None and str(entry.reason) == "out_of_memory"
     with monkeypatch.context() as patch:
         patch.setattr("sifmark.studies.outcomes.load_file", lambda path: pytest.fail(f"read again: {path}"))
         assert entry_for(first) == entry
@@ -214,7 +214,7 @@ def test_a_result_is_validated_again_if_its_file_changes(
     first.result.write_bytes(first.result.read_bytes().replace(b"out_of_memory", b"out_of_mem0ry", 1))
     os.utime(first.result, ns=(status.st_atime_ns, status.st_mtime_ns))
     forged = entry_for(first)
-    assert forged is not None and forged.reason.startswith("its result is invalid"), "size and date are the same"
+    assert forged is not None and forged.reason.cause == Cause.INVALID, "size and date are the same"
     first.result.unlink()
     assert entry_for(first) is None
 
@@ -256,7 +256,7 @@ def test_systems_are_chosen_replaced_and_added(request_: Request, settings: Sett
     assert {each.run.system for each in plan_with(request_, settings, systems=("beta",)).runs} == {"beta"}
     plan = plan_with(request_, settings, systems=("alpha:rocm", "here:cpu"))
     assert set(plan.images) == {"alpha", "here"}
-    assert "sifmark build rocm" in plan.runs[0].reason
+    assert "sifmark build rocm" in str(plan.runs[0].reason)
     for text, message in {"gamma": "no system 'gamma'", "here:cup": "no recipe 'cup'", "../a:cpu": "no name"}.items():
         with pytest.raises(UsageError, match=message):
             plan_with(request_, settings, systems=(text,))
