@@ -32,7 +32,7 @@ _WHOLE = JobArray(
     image=StartedImage(
         Path("/scratch/my dist/cuda.sif"),
         "1234 1764234900",
-        binds=("/scratch/imagenet", "/scratch/text"),
+        flags=("--bind", "/scratch/imagenet:/scratch/imagenet:ro"),
         device_files=("/dev/nvidia?", "/dev/nvidia1?"),
         device_flags=("--nv",),
         facts='{"identity": "sha256:0123"}',

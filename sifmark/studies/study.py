@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from sifmark.engines.binds import Bind
 from sifmark.results.identity import OUTPUT_OPTION, SITE_OPTION, RunIdentity, key_of
 
 Scalar = str | int | float | bool
@@ -30,7 +31,7 @@ class System:
     devices: int | None = None  # accelerators of a node; None if unknown
     nodes: int | None = None  # that a study may use at once
     memory_gib: float | None = None  # of one device
-    bind: tuple[str, ...] = ()
+    bind: tuple[Bind, ...] = ()  # paths of the host that its runs see, besides those that their arguments name
     arguments: tuple[str, ...] = ()  # of the image, added to those of each run
     slurm: Mapping[str, object] = field(default_factory=dict)  # options that replace those of the settings
 

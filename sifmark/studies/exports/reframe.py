@@ -197,7 +197,8 @@ def _image(image: StartedImage, nodes: int) -> dict[str, Any]:
     return {
         "image": str(image.path),
         "state": image.state,
-        "options": start_options(image),
+        # A bind may be of a folder above the test's own, which Apptainer has mounted before.
+        "options": [*start_options(image), *(['--bind "$PWD"'] if image.binds else [])],
         "before": [*start_lines(image), *secret_lines(nodes)],
         "facts": facts_line(image),
     }

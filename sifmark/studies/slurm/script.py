@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sifmark.core.errors import UsageError
 from sifmark.core.shell import comment, pattern, word, words
-from sifmark.engines.binds import bind_list
+from sifmark.engines.binds import bind_options
 from sifmark.studies.slurm.jobs import JobArray, StartedImage, require_line
 from sifmark.studies.slurm.options import clock_of, devices_requested
 
@@ -98,15 +98,15 @@ def job_name(array: str) -> str:
 
 def start_lines(image: StartedImage) -> Iterator[str]:
     """Yield the shell lines that have to come before an image is started with `start_options`."""
-    if image.binds:
-        paths = word(bind_list(image.binds))
-        yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
     if image.device_files:
         flags = words(image.device_flags) if image.device_flags else '--bind "$file"'
         first = " && break" if image.device_flags else ""
         yield "flags=()"
         files = " ".join(map(pattern, image.device_files))
         yield f'for file in {files}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'
+        for name in image.selection_paths:  # as device_selection_files says it
+            known = f'((${{#flags[@]}} == 0)) || [[ ${{{name}:-}} != /* ]] || [ ! -e "${name}" ]'
+            yield f'{known} || flags+=(--bind "${name}:${name}:ro")'
 
 
 def secret_lines(nodes: int) -> Iterator[str]:
@@ -215,5 +215,5 @@ def _start(image: StartedImage) -> Iterator[str]:
 
 def _command(image: StartedImage) -> str:
     if image.sifmark:
-        return f'{words([*image.sifmark, "run"])} "$image" -- "${{arguments[@]}}"'
+        return f'{words([*image.sifmark, "run", *bind_options(image.binds)])} "$image" -- "${{arguments[@]}}"'
     return " ".join(["apptainer --quiet run", *start_options(image), '"$image" "${arguments[@]}"'])

@@ -10,7 +10,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from sifmark.core.console import warn
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import SifmarkError
 from sifmark.core.files import is_full, write_text
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
@@ -216,9 +216,5 @@ def require_paths(system: System, runs: Iterable[PlannedRun]) -> None:
 
     Nodes are taken to see the same paths.
     """
-    for path in system.bind:
-        if not Path(path.partition(":")[0]).exists():
-            cause = f"system {system.name}: bind {path}: no such file or folder on this host"
-            raise UsageError(cause, "correct bind in the study file", code="file-missing")
     for words in {read_options(planned.run.arguments) for planned in runs}:
-        binds_of(words, make_folders=False)
+        binds_of(words, make_folders=False, asked=system.bind)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from sifmark.engines.binds import parse_binds
 from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.study import PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
@@ -13,7 +14,7 @@ CLUSTER = System(
     "images/it's a cuda.sif",
     devices=4,
     nodes=2,
-    bind=("/scratch/image net", "/data"),
+    bind=parse_binds(["/scratch/image net", "/data:/big data:rw"]),
     arguments=("--meter", "nvml"),
 )
 STUDY = Study(
@@ -97,3 +98,11 @@ def _planned(each: Run, folder: Path, state: RunState) -> PlannedRun:
 def seconds_of(study: StudyPlan) -> Mapping[str, int]:
     """Return the time limits of runs."""
     return {each.key: 2400 for each in study.runs}
+
+
+def launcher() -> str:
+    """Return a program in the place of srun: it starts the words from the program on."""
+    return """#!/bin/bash
+while [[ ${1##*/} != sifmark && $1 != apptainer ]]; do shift; done
+exec "$@"
+"""

@@ -19,6 +19,7 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
+from sifmark.engines.binds import Bind, parse_binds
 from sifmark.studies.slurm import submit
 from sifmark.studies.slurm.jobs import ArrayTask, JobArray, JobShape, StartedImage, arrays_of
 from sifmark.studies.slurm.options import JobOptions, devices_requested, job_options, limit_of, seconds_of
@@ -190,7 +191,7 @@ def _array(folder: Path, start_with: str) -> JobArray:
         image=StartedImage(
             image,
             f"0 {int(image.stat().st_mtime)}",
-            binds=("/data",),
+            binds=(Bind(Path("/data")),),
             sifmark=(str(folder / "bin" / "sifmark"),) if start_with == "sifmark" else (),
             facts="{}",
         ),
@@ -215,7 +216,6 @@ exec "$@"
 _IMAGE = f"""#!/bin/bash
 if [ "$1" = results.validate ]; then grep -q '"state": "completed"' "${{@: -1}}"; exit; fi
 echo "$*" >>"$PWD/words"
-[ "$APPTAINER_BIND" = /data ] || exit 9
 sed 's|"training.json"|"'"${{@: -1}}"'"|' {EXAMPLE} >"${{@: -1}}"
 """
 
@@ -404,7 +404,7 @@ def test_data_that_are_not_here_are_missed_before_a_job_waits(plan: StudyPlan, s
     run = replace(plan.runs[0].run, arguments=("resnet50", "--data", "/nowhere/imagenet"))
     with refused(UsageError, "file-missing", "--data /nowhere/imagenet"):
         render_runs(replace(plan, runs=(replace(plan.runs[0], run=run),)), settings)
-    system = replace(plan.study.systems[0], bind=("/nowhere/scratch",))
+    system = replace(plan.study.systems[0], bind=parse_binds(["/nowhere/scratch"]))
     with refused(UsageError, "file-missing", "bind /nowhere/scratch"):
         render_runs(replace(plan, study=replace(plan.study, systems=(system,))), settings)
 
