@@ -294,9 +294,9 @@ def run(
     from sifmark.engines.repeating import repeats_of
 
     repeats = repeats_of(repeat, within, most_repeats)
-    signed, wait = require_signature or bool(key), wait_seconds(wait_idle)
+    signed, wait, binds = require_signature or bool(key), wait_seconds(wait_idle), parse_binds(bind)
     asked = asked_runs([name], variant, arguments, settings)
-    request = RunRequest(settings, repeats, signed, plain, interleave, wait, parse_binds(bind))
+    request = RunRequest(settings, repeats, signed, plain, interleave, wait, binds)
     if printed:
         print_commands(asked, request)
     else:

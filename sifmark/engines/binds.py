@@ -27,9 +27,7 @@ _IMAGE_FOLDERS = {
 # What is ours there, and Apptainer's: whatever hides a part of it changes what is measured.
 _OWN_FOLDERS = (Path("/sifmark"), Path("/.singularity.d"))
 _IS_WRITABLE = {"ro": False, "rw": True}  # by the option of a bind
-_PIECE = re.compile(
-    r"\\([:\\])|(:)|(.)", re.DOTALL
-)  # of a bind's text: escaped, a separator, other
+_PIECE = re.compile(r"\\([:\\])|(:)|(.)", re.DOTALL)  # of a bind's text: escaped, a separator, other
 _MOST_ENTRIES = 10_000  # of a data folder, looked at for links that lead out of it
 
 

@@ -23,7 +23,9 @@ from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_text
 from sifmark.core.shell import comment, pattern, word, words
+from sifmark.engines.apptainer.engine import Apptainer
 from sifmark.engines.binds import Bind
+from sifmark.recipes.hardware import Access
 from sifmark.studies.exports import export
 from sifmark.studies.exports.export import export_study
 from sifmark.studies.exports.jube import jube_files
@@ -33,7 +35,7 @@ from sifmark.studies.load import load_study
 from sifmark.studies.slurm.jobs import ArrayTask, JobArray, JobShape, StartedImage
 from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.slurm.records import Submission
-from sifmark.studies.slurm.script import script_of
+from sifmark.studies.slurm.script import script_of, start_lines, start_options
 from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import RunState, StudyPlan, System
 from sifmark.studies.template import study_template
@@ -255,6 +257,31 @@ def test_a_module_of_reframe_takes_every_name_as_it_is(bench: Bench, name: str) 
     options = [*flags, "--bind", str(bench.programs)]  # the test's own folder
     command = ["exec", *options, "image", "/sifmark/run", "lstm", "--data", f"{name}/data"]
     assert bench.run("bash", script) == [command, [name]]
+
+
+@pytest.mark.parametrize("flags", [(), ("--nv",)])
+@pytest.mark.parametrize("devices", [("/dev/zer?", "/dev/none", "/dev/null"), ("/dev/none?",)])
+@pytest.mark.parametrize("file", ["", "devices.conf", "none.conf", "./devices.conf"])
+def test_scripts_find_devices_as_sifmark_does(
+    bench: Bench,
+    site: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    devices: tuple[str, ...],
+    flags: tuple[str, ...],
+    file: str,
+) -> None:
+    access = Access(devices, flags)
+    (bench.work / "devices.conf").touch()
+    place = "" if not file else file if file.startswith(".") else str(bench.work / file)
+    monkeypatch.setenv("IPUOF_CONFIG_PATH", place)
+    here = StartedImage(
+        Path("/i.sif"), "", device_files=devices, device_flags=flags, selection_paths=("IPUOF_CONFIG_PATH",)
+    )
+    script = bench.programs / "script.sh"
+    script.write_text("\n".join(["set -u", *start_lines(here), f"apptainer {' '.join(start_options(here))}"]))
+    (options,) = bench.run("bash", script)
+    expected = Apptainer(site).device_flags(access)
+    assert len(options) == len(expected) and sorted(options) == sorted(expected)  # which comes first does not matter
 
 
 @pytest.mark.parametrize("name", HOSTILE)
