@@ -197,8 +197,7 @@ def _image(image: StartedImage, nodes: int) -> dict[str, Any]:
     return {
         "image": str(image.path),
         "state": image.state,
-        # A bind may be of a folder above the test's own, which Apptainer has mounted before.
-        "options": [*start_options(image), *(['--bind "$PWD"'] if image.binds else [])],
+        "options": start_options(image),
         "before": [*start_lines(image), *secret_lines(nodes)],
         "facts": facts_line(image),
     }

@@ -240,7 +240,7 @@ def test_the_module_of_reframe_is_python_with_a_test_for_each_system() -> None:
     here, cluster = (constants["IMAGES"][system] for system in ("here", "cluster-a"))
     assert (here["image"], here["state"], here["options"]) == ("/images/cpu.sif", "1000 1700000000", ["--userns"])
     assert shlex.split(here["facts"]) == ["export", f"SIFMARK_IMAGE={IMAGES['here'].facts}"]
-    assert cluster["options"] == ['"${flags[@]}"', '--bind "$PWD"'] and cluster["before"][0] == "flags=()"
+    assert cluster["options"] == ['"${flags[@]}"'] and cluster["before"][0] == "flags=()"
     assert "SIFMARK_LAUNCH_SECRET" not in "".join(here["before"])
     assert cluster["before"][-1] == "export SIFMARK_LAUNCH_SECRET"
     assert json.loads(schema.text)["$id"].endswith(schema.name) and schema.name in module.text

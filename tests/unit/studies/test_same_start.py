@@ -97,6 +97,8 @@ def started(folder: Path, words: Sequence[str], variables: Mapping[str, str]) ->
             mounts.append(mount_of(word, rest.pop(0)))
         elif word.startswith("-B"):
             mounts.append(mount_of("--bind", word.removeprefix("-B")))
+        elif word == "--pwd":
+            folder = Path(rest.pop(0))
         elif word != "--quiet":  # which changes no more than what is printed
             options.append(word)
     image, *arguments = rest
@@ -295,7 +297,7 @@ def job_of(module: ModuleType, name: str, stage: Path) -> str:
     case.study_run, case.num_cpus_per_task, case.container_platform = name, 2, SimpleNamespace()
     case.start()
     platform = case.container_platform
-    options = " ".join([f'-B"{stage}:/rfm_workdir"', *platform.options])
+    options = " ".join([f'-B"{stage}:/rfm_workdir"', "--pwd /rfm_workdir", *platform.options])
     return "\n".join([*case.prerun_cmds, f"apptainer exec {options} {platform.image} {platform.command}"])
 
 

@@ -254,8 +254,7 @@ def test_a_module_of_reframe_takes_every_name_as_it_is(bench: Bench, name: str) 
     start = f"apptainer exec {' '.join(here['options'])} image /sifmark/run {each['arguments']}"
     facts = 'apptainer "$SIFMARK_IMAGE"'
     script.write_bytes(os.fsencode("\n".join([*here["before"], here["facts"], start, facts])))
-    options = [*flags, "--bind", str(bench.programs)]  # the test's own folder
-    command = ["exec", *options, "image", "/sifmark/run", "lstm", "--data", f"{name}/data"]
+    command = ["exec", *flags, "image", "/sifmark/run", "lstm", "--data", f"{name}/data"]
     assert bench.run("bash", script) == [command, [name]]
 
 
