@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from sifmark.engines.binds import Bind
+from sifmark.engines.binds import Bind, read_options
 from sifmark.results.identity import OUTPUT_OPTION, SITE_OPTION, RunIdentity, key_of
 
 Scalar = str | int | float | bool
@@ -149,6 +149,11 @@ class PlannedRun:
     def arguments(self) -> tuple[str, ...]:
         """All arguments of the image, with those that say where the result goes."""
         return self._arguments(str(self.result.absolute()))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The words that say what it has to be shown: what it reads, and the folder of its result, made or not."""
+        return (*read_options(self.run.arguments), OUTPUT_OPTION, f"{self.result.absolute().parent}/")
 
     @property
     def identity(self) -> RunIdentity:

@@ -117,7 +117,7 @@ def run_argv(
     Raises UsageError for paths that cannot be shown to it.
     """
     image = ready.image
-    options = run_options(image.engine, image.address, planned.arguments, ready.system.bind)
+    options = run_options(image.engine, image.address, planned.paths, ready.system.bind, make_folders=False)
     options += image.engine.name_flags(name_of(planned))
     options += [word for name in variables for word in image.engine.env_flags(name)]
     options += pipe.options(image.engine) if pipe else []

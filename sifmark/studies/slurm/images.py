@@ -12,7 +12,7 @@ from sifmark.core.permissions import require_unshared
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, Engine, open_engine, require_signed
 from sifmark.engines.apptainer.engine import user_flags
-from sifmark.engines.binds import OUTPUT_OPTION, Bind, all_binds_of, binds_of, merged, read_options
+from sifmark.engines.binds import Bind, all_binds_of, binds_of, merged, read_options
 from sifmark.engines.locate import access_of_image, locate_any
 from sifmark.engines.start import image_facts
 from sifmark.recipes.hardware import hardware_of
@@ -66,9 +66,7 @@ def _sifmark(options: JobOptions) -> tuple[str, ...]:
 
 def _binds(system: System, runs: Iterable[PlannedRun]) -> list[Bind]:
     """Return what runs have to be shown: the binds of their system, what they read, and the folders of results."""
-    words = dict.fromkeys(
-        (*read_options(each.run.arguments), OUTPUT_OPTION, f"{each.result.absolute().parent}/") for each in runs
-    )
+    words = dict.fromkeys(each.paths for each in runs)
     return merged(bind for each in words for bind in binds_of(each, make_folders=False, asked=system.bind))
 
 
