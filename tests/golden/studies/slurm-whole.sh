@@ -68,7 +68,6 @@ fi
 record begin
 [ "$(stat --dereference --format='%s %Y' "$image" 2>/dev/null)" = '1234 1764234900' ] ||
   fail 65 "$image is not the file that it was when this job was submitted: submit again"
-export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}"/scratch/imagenet,/scratch/text
 flags=()
 for file in /dev/nvidia? /dev/nvidia1?; do [ ! -e "$file" ] || { flags+=(--nv) && break; }; done
 export SIFMARK_IMAGE='{"identity": "sha256:0123"}'
@@ -79,7 +78,7 @@ trap 'echo "SIGTERM" >&2' TERM
 code=0
 srun --nodes=2 --ntasks=2 --ntasks-per-node=1 \
   --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
-  apptainer --quiet run "${flags[@]}" "$image" "${arguments[@]}" 9>&- || code=$?
+  apptainer --quiet run --bind /scratch/imagenet:/scratch/imagenet:ro "${flags[@]}" "$image" "${arguments[@]}" 9>&- || code=$?
 rm -f "$lock"
 record end "$code"
 exit "$code"
