@@ -63,7 +63,11 @@ STUDIES = (
     _start_fault(
         "a bind above the current folder makes it read-only", "binds_of", "bind.target in here.parents", "False"
     ),
-    _start_fault("a link out of the current folder is not followed", "_beside", "Bind(place, bind.writable)", "bind"),
+    Fault(
+        *("a link out of the current folder is not followed", "sifmark/engines", "_beside"),
+        *("Bind(place, bind.writable)", "bind"),
+        *(("tests/unit/engines/test_binds.py",), ".venv"),
+    ),
     _script_fault("an image is taken for an option", "image_of", "file.is_file()", "False"),
     _fault(
         "a cell of JUBE ends in it", "_table_cell", "spreadsheet_text(text).replace(_SEPARATOR, ',')", "text", EXPORTS
