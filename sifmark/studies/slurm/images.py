@@ -40,7 +40,7 @@ def started_image(
     if options.start_with == "sifmark":
         return StartedImage(path, state, system.bind, _sifmark(options))
     binds = _data_binds(system, runs) if own_folders else _binds(system, runs)
-    start = StartedImage(path, state, system.bind, flags=(*user_flags(), *engine.bind_flags(binds)))
+    start = StartedImage(path, state, flags=(*user_flags(), *engine.bind_flags(binds)))
     return _plain(start, engine, settings)
 
 

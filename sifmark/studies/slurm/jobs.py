@@ -57,9 +57,9 @@ class StartedImage:
 
     path: Path  # of the SIF file
     state: str  # `SIZE MTIME`, by which a task notices that it was replaced
-    binds: tuple[Bind, ...] = ()  # of the system
+    binds: tuple[Bind, ...] = ()  # of the system, which sifmark is told; plain Apptainer has them in its flags
     sifmark: tuple[str, ...] = ()  # the words that start sifmark; empty: plain Apptainer
-    flags: tuple[str, ...] = ()  # of plain Apptainer, on each node; they show what `binds` ask for, and data
+    flags: tuple[str, ...] = ()  # of plain Apptainer, on each node
     device_files: tuple[str, ...] = ()  # globs: on nodes that have one, the image gets `device_flags`
     device_flags: tuple[str, ...] = ()  # empty: the device files are bound
     selection_paths: tuple[str, ...] = ()  # variables of nodes that have one: the image gets the file that each names

@@ -34,7 +34,7 @@ IMAGES = {
         Path("/images/cpu.sif"), "1000 1700000000", flags=("--userns",), facts='{"signer": "it\'s me"}'
     ),
     "cluster-a": StartedImage(
-        *(Path("/images/it's a cuda.sif"), "2000 1700000001", CLUSTER.bind),
+        *(Path("/images/it's a cuda.sif"), "2000 1700000001"),
         device_files=("/dev/nvidia[0-9]*",),
         device_flags=("--nv",),
         facts="{}",

@@ -242,8 +242,7 @@ def test_job_scripts_are_submitted_by_their_names(
 def test_a_module_of_reframe_takes_every_name_as_it_is(bench: Bench, name: str) -> None:
     _, study = in_folder(name, bench.work)
     flags = ("--mount", f"type=bind,source={name}")
-    binds = (Bind(Path(f"/scratch/{name}")),)
-    image = replace(IMAGES["here"], path=Path(f"/{name}.sif"), binds=binds, flags=flags, facts=name)
+    image = replace(IMAGES["here"], path=Path(f"/{name}.sif"), flags=flags, facts=name)
     module, _ = reframe_files(study, {"here": image}, seconds_of(study))
     tree = ast.parse(module.text)
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
