@@ -33,7 +33,7 @@ _WHOLE = JobArray(
         Path("/scratch/my dist/cuda.sif"),
         "1234 1764234900",
         f"sha256:{'0' * 64}",
-        binds=("/scratch/imagenet", "/scratch/text"),
+        flags=("--bind", "/scratch/imagenet:/scratch/imagenet:ro"),
         device_files=("/dev/nvidia?", "/dev/nvidia1?"),
         device_flags=("--nv",),
         facts='{"identity": "sha256:0123"}',

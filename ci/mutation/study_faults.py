@@ -7,6 +7,7 @@ from faults import Fault
 FILES, PLANS = "tests/unit/studies/test_study_files.py", "tests/unit/studies/test_study_plans.py"
 JOBS, RUNNING = "tests/unit/studies/test_slurm.py", "tests/unit/studies/test_running.py"
 ARCHIVES, EXPORTS = "tests/unit/results/test_archive.py", "tests/unit/studies/test_exports.py"
+STARTS = "tests/unit/studies/test_same_start.py"
 SCRIPTS = "tests/unit/studies/test_scripts.py"
 FOLDERS = "tests/unit/studies/test_hostile_folders.py"
 ANONYMOUS = "tests/unit/report/test_anonymous_fields.py"
@@ -44,13 +45,29 @@ def _script_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark", symbol, was, becomes, (SCRIPTS,), ".venv")
 
 
+def _start_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark", symbol, was, becomes, (STARTS,), ".venv")
+
+
 STUDIES = (
     _script_fault("words of scripts are not quoted", "word", "shlex.quote(text)", "text"),
     _script_fault("a pattern of paths is a command", "pattern", "word(match[0])", "match[0]"),
     _script_fault("a folder of a script is code", "shell_files", "word(str(folder))", "str(folder)"),
     _script_fault("an option of a job loses backslashes", "_quoted", "text.replace('\\\\', '\\\\\\\\')", "text"),
     _script_fault("an option of a job has several lines", "_quoted", "require_line(str(value))", "str(value)"),
-    _script_fault("a comma divides a path", "bind_list", "path.replace(',', r'\\,')", "path"),
+    _script_fault(
+        "a colon divides a path", "Bind.text", "re.sub('[:\\\\\\\\]', '\\\\\\\\\\\\g<0>', str(part))", "str(part)"
+    ),
+    _start_fault("Slurm's plain Apptainer loses binds", "_binds", "system.bind", "()"),
+    _start_fault("a job by sifmark loses binds", "_command", "bind_options(image.binds)", "[]"),
+    _start_fault(
+        "a bind above the current folder makes it read-only", "binds_of", "bind.target in here.parents", "False"
+    ),
+    Fault(
+        *("a link out of the current folder is not followed", "sifmark/engines", "_beside"),
+        *("Bind(place, bind.writable)", "bind"),
+        *(("tests/unit/engines/test_binds.py",), ".venv"),
+    ),
     _script_fault("an image is taken for an option", "image_of", "file.is_file()", "False"),
     _fault(
         "a cell of JUBE ends in it", "_table_cell", "spreadsheet_text(text).replace(_SEPARATOR, ',')", "text", EXPORTS

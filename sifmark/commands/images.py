@@ -263,6 +263,8 @@ def _outcome_row(outcome: BuildOutcome) -> list[str]:
 @cli.option("--variant", "Further words for the image, as a variant of its own: '--threads 1'. Repeatable.", "WORDS",
             multiple=True)  # fmt: skip
 @cli.flag("--interleave", "Let images and variants take turns, so that a drift of the machine affects all alike.")
+@cli.option("--bind", "A path of the host that images see, besides those that their options name: SRC, SRC:DST or "
+            "SRC:DST:rw; read-only by default. Repeatable.", "PATH", multiple=True)  # fmt: skip
 @cli.wait_idle_option
 @cli.flag("--print", "Only print the command, for a job script.", "printed")
 @cli.flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
@@ -278,6 +280,7 @@ def run(
     most_repeats: int | None = None,
     variant: Sequence[str] = (),
     interleave: bool = False,
+    bind: Sequence[str] = (),
     wait_idle: str = "",
     printed: bool = False,
     require_signature: bool = False,
@@ -287,12 +290,13 @@ def run(
     """Run images with the flags and bind mounts that they need."""
     from sifmark.commands.run import RunRequest, asked_runs, print_commands, start_images
     from sifmark.doctor.load import wait_seconds
+    from sifmark.engines.binds import parse_binds
     from sifmark.engines.repeating import repeats_of
 
     repeats = repeats_of(repeat, within, most_repeats)
-    signed, wait = require_signature or bool(key), wait_seconds(wait_idle)
+    signed, wait, binds = require_signature or bool(key), wait_seconds(wait_idle), parse_binds(bind)
     asked = asked_runs([name], variant, arguments, settings)
-    request = RunRequest(settings, repeats, signed, plain, interleave, wait)
+    request = RunRequest(settings, repeats, signed, plain, interleave, wait, binds)
     if printed:
         print_commands(asked, request)
     else:

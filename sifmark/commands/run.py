@@ -15,7 +15,7 @@ from sifmark.core.process import run_foreground, start_failure
 from sifmark.core.settings import Settings
 from sifmark.core.terminal import can_draw, output, status, step, warn
 from sifmark.engines import APPTAINER, Engine
-from sifmark.engines.binds import ON_STDOUT, OUTPUT_OPTION, output_of
+from sifmark.engines.binds import ON_STDOUT, OUTPUT_OPTION, Bind, output_of
 from sifmark.engines.library import ReadyRun, ResultWatch, one_result_only, result_states
 from sifmark.engines.locate import access_of_image, names_file
 from sifmark.engines.progress import new_pipe, progress_folder
@@ -46,6 +46,7 @@ class RunRequest:
     plain: bool = False  # nothing is drawn on a terminal
     interleaved: bool = False
     wait_idle: float = 0.0  # seconds; 0: not at all
+    binds: tuple[Bind, ...] = ()  # which all images see, besides the paths that their words name
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def print_commands(asked: Sequence[AskedRun], request: RunRequest) -> None:
         raise UsageError(cause, "leave out --print, or --repeat and --interleave", code="invalid-option")
     for each in asked:
         words = _repeated(each, request.repeats).arguments
-        output(shlex.join(printed_command(each.address, each.engine, words, request.settings, request.signed)))
+        place = (each.address, each.engine)
+        output(shlex.join(printed_command(*place, words, request.settings, request.signed, request.binds)))
 
 
 def _repeated(asked: AskedRun, repeats: Repeats) -> AskedRun:
@@ -148,7 +150,7 @@ def _with_place(asked: AskedRun, request: RunRequest, in_turn: bool) -> AskedRun
 
 def _look_at(asked: Sequence[AskedRun], request: RunRequest) -> list[ReadyRun]:
     """Look at each image once, and return the runs as they are started. Raises SifmarkError."""
-    flags = [tuple(run_options(each.engine, each.address, each.arguments)) for each in asked]
+    flags = [tuple(run_options(each.engine, each.address, each.arguments, request.binds)) for each in asked]
     checked: dict[str, CheckedImage] = {}
     for each in asked:
         if each.address not in checked:

@@ -15,7 +15,7 @@ from sifmark.core.paths import import_shared
 from sifmark.core.permissions import FileState, file_state, require_unshared
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed, Engine, ImageInspection, require_signed, should_check_signature
-from sifmark.engines.binds import OUTPUT_OPTION, Bind, binds_of, outside_cwd
+from sifmark.engines.binds import OUTPUT_OPTION, Bind, binds_of
 from sifmark.engines.locate import device_options, engine_for, locate_any, require_platform
 from sifmark.recipes.labels import BUILD_KEY, VERSION
 
@@ -114,13 +114,13 @@ def find(name: str, settings: Settings) -> tuple[str, Engine]:
 def run_options(
     engine: Engine, address: str, arguments: Sequence[str], binds: Sequence[Bind] = (), make_folders: bool = True
 ) -> list[str]:
-    """Return the options of a run with these arguments, which also sees the paths of `binds`.
+    """Return the options of a run with these arguments, which also sees what `binds` ask for.
 
     Raises SifmarkError for an image that cannot run on this host, UsageError for a path that cannot be shown to it.
     """
     require_platform(engine, address)
-    shown = [*binds_of(arguments, make_folders), *outside_cwd(binds)]
-    return [*engine.home_flags(), *device_options(engine, address), *engine.bind_flags(shown)]
+    shown = engine.bind_flags(binds_of(arguments, make_folders, binds))
+    return [*engine.home_flags(), *device_options(engine, address), *shown]
 
 
 def check_image(address: str, engine: Engine, settings: Settings, signed: bool) -> CheckedImage:
@@ -132,10 +132,15 @@ def check_image(address: str, engine: Engine, settings: Settings, signed: bool) 
 
 
 def printed_command(
-    address: str, engine: Engine, arguments: Sequence[str], settings: Settings, signed: bool
+    address: str,
+    engine: Engine,
+    arguments: Sequence[str],
+    settings: Settings,
+    signed: bool,
+    binds: Sequence[Bind] = (),
 ) -> list[str]:
     """Return the argv of a run for a job's script. Raises SifmarkError as `run_options` and `check_image`."""
-    options = run_options(engine, address, arguments, make_folders=False)
+    options = run_options(engine, address, arguments, binds, make_folders=False)
     required = signed or settings.require_signature
     _state_before(address, required)
     if required:

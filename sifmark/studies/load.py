@@ -9,6 +9,7 @@ from typing import Any
 
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import read_schema
+from sifmark.engines.binds import parse_binds
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.folder import RESERVED, folder_of, system_folders
 from sifmark.studies.groups import apply_variant, axis_keys, named_runs, read_groups
@@ -67,6 +68,11 @@ def _check_systems(file: StudyFile, document: Mapping[str, Any], variant: str) -
         with file.checks():
             if image and not is_recipe_or_place(image):
                 raise file.unknown("recipe", image, recipe_names(), (*place, "image"))
+        with file.checks():
+            try:
+                parse_binds(table.get("bind", ()))
+            except UsageError as error:
+                raise file.error(f"system {name}: {error.cause}", error.remedy, (*place, "bind")) from None
 
 
 def _limitation(table: Mapping[str, Any]) -> Limitation:
@@ -74,7 +80,7 @@ def _limitation(table: Mapping[str, Any]) -> Limitation:
 
 
 def _system(table: Mapping[str, Any]) -> System:
-    lists = {key: tuple(table[key]) for key in ("bind", "arguments") if key in table}
+    lists = {"bind": parse_binds(table.get("bind", ())), "arguments": tuple(table.get("arguments", ()))}
     return System(**{**table, **lists})
 
 

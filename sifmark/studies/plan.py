@@ -9,6 +9,7 @@ from sifmark.core.errors import UsageError, nearest_names, unknown_name
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import recipe_names
 from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
+from sifmark.studies.evidence import read_evidence
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import ResolvedConfig, resolve_config
 from sifmark.studies.folder import RESERVED, folder_of, result_path
@@ -17,7 +18,7 @@ from sifmark.studies.image_options import Division, batch_of_cell, division_of
 from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_place
 from sifmark.studies.load import load_study
 from sifmark.studies.outcomes import ResultEntry
-from sifmark.studies.states import read_evidence, status_of
+from sifmark.studies.states import status_of
 from sifmark.studies.study import NOTHING, Cause, PlannedRun, Reason, Run, RunState, Study, StudyPlan, System
 from sifmark.studies.study_file import is_name
 

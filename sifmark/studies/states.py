@@ -8,11 +8,10 @@ from enum import Enum, auto
 from pathlib import Path
 
 from sifmark.core.console import counted
-from sifmark.core.locks import is_held
 from sifmark.results.numbers import format_seconds
 from sifmark.studies.events import EVENTS, SUFFIX, Ended, RunLog, Started, Submitted, read_log
-from sifmark.studies.folder import last_line, lock_of, tail, task_log
-from sifmark.studies.outcomes import INTERRUPTED, NO_DEVICE, ResultEntry, RunOutcome, entry_for, outcome_of
+from sifmark.studies.folder import last_line, tail, task_log
+from sifmark.studies.outcomes import INTERRUPTED, NO_DEVICE, ResultEntry, RunOutcome, outcome_of
 from sifmark.studies.slurm.options import clock_of
 from sifmark.studies.study import NOTHING, Cause, PlannedRun, Reason, RunState
 
@@ -111,19 +110,6 @@ class RunStatus:
     state: RunState
     reason: Reason = NOTHING
     job: str = ""
-
-
-def read_evidence(runs: Sequence[PlannedRun], *, strict: bool = False) -> list[Evidence]:
-    """Return what is known of each of some runs, of those with a job also from the scheduler.
-
-    If it does not answer, logs alone count, with a warning; with `strict` SifmarkError is raised.
-    """
-    found = [Evidence(each.result, entry_for(each), read_log(each.result), is_held(lock_of(each))) for each in runs]
-    if not any(each.asks for each in found):
-        return found
-    from sifmark.studies.slurm.answers import with_answers  # here: plans without jobs should not wait for it
-
-    return with_answers(found, strict=strict)
 
 
 def status_of(evidence: Evidence, *, obstacle: str = "", remark: Reason = NOTHING, retry: str = "") -> RunStatus:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from sifmark.engines.binds import Bind, read_options
 from sifmark.results.identity import OUTPUT_OPTION, SITE_OPTION, RunIdentity, key_of
 
 Scalar = str | int | float | bool
@@ -30,7 +31,7 @@ class System:
     devices: int | None = None  # accelerators of a node; None if unknown
     nodes: int | None = None  # that a study may use at once
     memory_gib: float | None = None  # of one device
-    bind: tuple[str, ...] = ()
+    bind: tuple[Bind, ...] = ()  # paths of the host that its runs see, besides those that their arguments name
     arguments: tuple[str, ...] = ()  # of the image, added to those of each run
     slurm: Mapping[str, object] = field(default_factory=dict)  # options that replace those of the settings
 
@@ -198,6 +199,11 @@ class PlannedRun:
     def arguments(self) -> tuple[str, ...]:
         """All arguments of the image, with those that say where the result goes."""
         return self._arguments(str(self.result.absolute()))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The words that say what it has to be shown: what it reads, and the folder of its result, made or not."""
+        return (*read_options(self.run.arguments), OUTPUT_OPTION, f"{self.result.absolute().parent}/")
 
     @property
     def identity(self) -> RunIdentity:

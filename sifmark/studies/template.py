@@ -25,7 +25,7 @@ image = {image} # a recipe, the path of a SIF file, or an oras:// address with a
 # title      = "what tables call it"
 # devices    = 4  # of a node
 # memory_gib = 80 # of a device
-# bind       = ["/scratch/imagenet"]
+# bind       = ["/scratch/imagenet"] # paths of the host that runs see, read-only; or "SRC:DST", "SRC:DST:rw"
 # slurm      = {{ partition = "gpu", gpus_per_node = 4 }}
 """
 _RUN = """

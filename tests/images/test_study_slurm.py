@@ -25,12 +25,13 @@ from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
 from sifmark.results.rules import violations_of
 from sifmark.studies.events import Ended, Started, Submitted, note, read_log
+from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import jobs_folder
 from sifmark.studies.images import ImageHashes
 from sifmark.studies.outcomes import outcome_of
 from sifmark.studies.slurm import images
 from sifmark.studies.slurm.submit import SubmittedArray, submit_runs
-from sifmark.studies.states import RunStatus, read_evidence, status_of
+from sifmark.studies.states import RunStatus, status_of
 from sifmark.studies.study import Cause, PlannedRun, Run, RunState, Study, StudyPlan, System
 
 PAGE = paths.CHECKOUT / "docs" / "slurm.md"

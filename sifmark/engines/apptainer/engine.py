@@ -34,6 +34,7 @@ from sifmark.recipes.plan import Plan
 MINIMUM = (1, 3)  # the first whose `sif` command and unprivileged mounts do all that we use
 _CAP_SYS_ADMIN = 1 << 21  # linux/capability.h
 _OTHER_USER = "--security=uid:"
+_SEPARATORS = set(',:"\\\n')  # what `--bind` takes for more than a part of a path
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 
@@ -137,9 +138,8 @@ class Apptainer:
         devices = access.existing_files()
         if not devices:
             return []
-        bound = [] if access.apptainer else devices
-        bound = [*bound, *(f"{path}:{path}:ro" for path in device_selection_files())]
-        return [*access.apptainer, *(word for path in bound for word in ("--bind", path))]
+        files = [] if access.apptainer else [word for path in devices for word in ("--bind", path)]
+        return [*access.apptainer, *files, *self.bind_flags([Bind(Path(path)) for path in device_selection_files()])]
 
     def home_flags(self) -> list[str]:
         """Return nothing: Apptainer shows a run the user's folders anyway."""
@@ -224,11 +224,13 @@ def _capabilities() -> int:
 
 
 def _bind_words(bind: Bind) -> tuple[str, str]:
-    path = str(bind.path)
-    if not {",", ":", '"'} & set(path):
-        return "--bind", path if bind.writable else f"{path}:{path}:ro"
-    quoted = path.replace('"', '""')
-    options = f'type=bind,"source={quoted}","destination={quoted}"'
+    path, target = str(bind.path), str(bind.target)
+    if not _SEPARATORS & {*path, *target}:
+        if not bind.writable:
+            return "--bind", f"{path}:{target}:ro"
+        return "--bind", path if path == target else f"{path}:{target}"
+    source, destination = (text.replace('"', '""') for text in (path, target))
+    options = f'type=bind,"source={source}","destination={destination}"'
     return "--mount", options if bind.writable else f"{options},ro"
 
 

@@ -206,8 +206,9 @@ class Docker:
         return [f"--user={user}", f"--volume={folder}:{folder}", f"--workdir={folder}", *_HOME_OF_UNKNOWN_USER]
 
     def bind_flags(self, binds: Sequence[Bind]) -> list[str]:
-        """Return `--mount`, whose values are CSV: any path can be written."""
-        return [f"--mount={_mount(bind)}" for bind in binds]
+        """Return `--mount`, whose values are CSV: any path can be written. `home_flags` have the current folder."""
+        here = Bind(Path.cwd(), writable=True)
+        return [f"--mount={_mount(bind)}" for bind in binds if bind != here]
 
     def env_flags(self, variable: str) -> list[str]:
         """Return the option that lets Docker take the value from its own environment."""
@@ -269,5 +270,5 @@ def stage_tag(plan: Plan) -> str:
 
 
 def _mount(bind: Bind) -> str:
-    quoted = str(bind.path).replace('"', '""')
-    return f'type=bind,"source={quoted}","target={quoted}"' + ("" if bind.writable else ",readonly")
+    source, target = (str(path).replace('"', '""') for path in (bind.path, bind.target))
+    return f'type=bind,"source={source}","target={target}"' + ("" if bind.writable else ",readonly")

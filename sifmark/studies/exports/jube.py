@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from sifmark.core.console import printable
 from sifmark.core.shell import comment, word
 from sifmark.core.spreadsheets import spreadsheet_text
-from sifmark.engines.binds import bind_list
+from sifmark.engines.binds import bind_options
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of
 from sifmark.studies.slurm.options import JobOptions, clock_of, devices_requested
 from sifmark.studies.study import PlannedRun, StudyPlan
@@ -50,7 +50,7 @@ _BENCHMARK = """\
       - name: start
         parameter:
           - {{name: sifmark, _: sifmark}}
-          - {{name: environment, {environment}}}
+          - {{name: binds, {binds}}}
           - {{name: image, {image}}}
           - {{name: site, {site}}}
           - {{name: launch, tag: "!slurm", _: ""}}
@@ -96,14 +96,13 @@ def _benchmark(
     system = next(each for each in plan.study.systems if each.name == name)
     columns = _columns(runs, options, seconds)
     shown = [column for column in columns if column not in ("arguments", "time", "devices_of_node")]
-    binds = f"APPTAINER_BIND={_word(bind_list(system.bind))}" if system.bind else ""
-    command = f"$environment $launch $sifmark run $image -- $arguments --site {name} --output result.json"
+    command = f"$launch $sifmark run $binds $image -- $arguments --site {name} --output result.json"
     return _BENCHMARK.format(
         name=_text(name),
         outpath=_text(f"jube-{plan.study.name}-{name}"),
         comment=_text(plan.study.title),
         parameters="\n".join(_parameters(columns, len(runs))),
-        environment=_python(ascii(binds)),
+        binds=_python(ascii(" ".join(map(_word, bind_options(system.bind))))),
         image=_python(ascii(_word(image_of(system)))),
         site=_python(ascii(" ".join(_site(options)))),
         launch=_text(" ".join(_launch(options))),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sifmark.core.shell import comment, word, words
-from sifmark.engines.binds import bind_list
+from sifmark.engines.binds import bind_options
 from sifmark.studies.exports.exported import ExportedFile, by_system, heading, image_of, labels_of
 from sifmark.studies.slurm.script import secret_lines
 from sifmark.studies.study import PlannedRun, StudyPlan
@@ -22,7 +22,7 @@ results={results}
 [ -z "${{SIFMARK_RESULTS:-}}" ] || results=$SIFMARK_RESULTS
 [[ $results == /* ]] || results=$PWD/$results
 read -ra launch <<<"${{LAUNCH:-srun --ntasks-per-node=1 --nodes}}" # the number of nodes follows
-binds=${{APPTAINER_BIND:-}}
+binds=() # options that show images paths of this host
 systems=("$@")
 count=0 failed=0
 cd -- {folder} # from which the study names images and data
@@ -64,7 +64,9 @@ run() {{ # SYSTEM NODES KEY IMAGE ARGUMENTS...
     # Another process may be at this run; study.run holds the same lock.
     lock "$folder/.$key.lock" || exit
     if valid "$key" "$result" "$image"; then exit 0; fi
-    "${{start[@]}}" "$sifmark" run "$image" -- "$@" --site "$system" --output "$result" >"$log" 2>&1 9>&-
+    if ((nodes > 1)); then {secret}; fi
+    "${{start[@]}}" "$sifmark" run "${{binds[@]}}" "$image" -- "$@" \\
+      --site "$system" --output "$result" >"$log" 2>&1 9>&-
   ) || code=$?
   if ((code == 75)); then
     printf '%s %s: in progress elsewhere\\n' "$system" "$key" >&2
@@ -90,6 +92,7 @@ def shell_files(plan: StudyPlan, folder: Path) -> tuple[ExportedFile, ...]:
         name=name,
         results=word(str(folder / plan.folder)),
         folder=word(str(folder)),
+        secret="; ".join(secret_lines(nodes=2)),
     )
     return (ExportedFile(name, head + "\n".join(_body(plan)) + "\n" + _END, executable=True),)
 
@@ -97,12 +100,10 @@ def shell_files(plan: StudyPlan, folder: Path) -> tuple[ExportedFile, ...]:
 def _body(plan: StudyPlan) -> Iterator[str]:
     systems = {system.name: system for system in plan.study.systems}
     labels = labels_of(plan)
-    yield from secret_lines(max(planned.run.nodes for planned in plan.runs))
     for number, (name, runs) in enumerate(by_system(plan)):
         system = systems[name]
         yield f"{'' if number == 0 else chr(10)}{comment(f'{name}: {system.title or system.image}')}"
-        paths = f'"${{binds:+$binds,}}"{word(bind_list(system.bind))}' if system.bind else '"$binds"'
-        yield f"export APPTAINER_BIND={paths}"
+        yield f"binds=({words(bind_options(system.bind))})"
         yield from (_line(planned, image_of(system), labels[planned.key]) for planned in runs)
 
 

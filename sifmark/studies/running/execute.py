@@ -14,7 +14,6 @@ from sifmark.core.files import sha256_bytes
 from sifmark.core.process import start_apart
 from sifmark.core.settings import Settings
 from sifmark.engines import Engine
-from sifmark.engines.binds import Bind
 from sifmark.engines.progress import ProgressPipe
 from sifmark.engines.start import CheckedImage, run_options
 from sifmark.results.envelope import sign_results
@@ -124,13 +123,7 @@ def run_argv(
     Raises UsageError for paths that cannot be shown to it.
     """
     image = ready.image
-    binds = [Bind(Path(path).absolute()) for path in ready.system.bind]
-    for bind in binds:
-        if not bind.path.exists():
-            cause = f"bind {bind.path} of system {ready.system.name}: no such file or folder on this host"
-            raise UsageError(cause, "correct it in the study file", code="file-missing")
-    binds.append(Bind(planned.result.absolute().parent, writable=True))
-    options = run_options(image.engine, image.address, planned.run.arguments, binds)
+    options = run_options(image.engine, image.address, planned.paths, ready.system.bind, make_folders=False)
     options += image.engine.name_flags(name_of(planned))
     options += [word for name in variables for word in image.engine.env_flags(name)]
     options += pipe.options(image.engine) if pipe else []

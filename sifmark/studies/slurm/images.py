@@ -12,9 +12,10 @@ from sifmark.core.permissions import require_unshared
 from sifmark.core.settings import Settings
 from sifmark.engines import APPTAINER, Engine, open_engine, require_signed
 from sifmark.engines.apptainer.engine import user_flags
-from sifmark.engines.binds import Bind, all_binds_of, binds_of, read_options
+from sifmark.engines.binds import Bind, all_binds_of, binds_of, merged, read_options
 from sifmark.engines.locate import access_of_image, locate_any
 from sifmark.engines.start import image_facts
+from sifmark.recipes.hardware import hardware_of
 from sifmark.studies.images import image_hashes, is_address
 from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.options import JobOptions
@@ -39,8 +40,8 @@ def started_image(
     digest = "" if own_folders else image_hashes(str(path), engine, settings).digest
     if options.start_with == "sifmark":
         return StartedImage(path, state, digest, system.bind, _sifmark(options))
-    binds = _data_binds(runs) if own_folders else _binds(runs)
-    start = StartedImage(path, state, digest, system.bind, flags=(*user_flags(), *engine.bind_flags(binds)))
+    binds = _data_binds(system, runs) if own_folders else _binds(system, runs)
+    start = StartedImage(path, state, digest, flags=(*user_flags(), *engine.bind_flags(binds)))
     return _plain(start, engine, settings)
 
 
@@ -64,20 +65,16 @@ def _sifmark(options: JobOptions) -> tuple[str, ...]:
     return (str(program),) if os.access(program, os.X_OK) else (sys.executable, "-P", "-m", "sifmark")
 
 
-def _binds(runs: Iterable[PlannedRun]) -> list[Bind]:
-    """Return the paths of the host that runs read, and the folders that they write to."""
-    binds: dict[Bind, None] = {}
-    for words, folder in dict.fromkeys(
-        (read_options(each.run.arguments), each.result.absolute().parent) for each in runs
-    ):
-        binds |= dict.fromkeys([*binds_of(words, make_folders=False), Bind(folder, writable=True)])
-    return list(binds)
+def _binds(system: System, runs: Iterable[PlannedRun]) -> list[Bind]:
+    """Return what runs have to be shown: the binds of their system, what they read, and the folders of results."""
+    words = dict.fromkeys(each.paths for each in runs)
+    return merged(bind for each in words for bind in binds_of(each, make_folders=False, asked=system.bind))
 
 
-def _data_binds(runs: Iterable[PlannedRun]) -> list[Bind]:
-    """Return the paths of the host that runs read, also those below the current folder."""
-    options = dict.fromkeys(read_options(each.run.arguments) for each in runs)
-    return list(dict.fromkeys(bind for words in options for bind in all_binds_of(words, make_folders=False)))
+def _data_binds(system: System, runs: Iterable[PlannedRun]) -> list[Bind]:
+    """Return the binds of a system and what its runs read, also what is below the current folder."""
+    words = dict.fromkeys(read_options(each.run.arguments) for each in runs)
+    return merged(bind for each in words for bind in all_binds_of(each, make_folders=False, asked=system.bind))
 
 
 def _plain(start: StartedImage, engine: Engine, settings: Settings) -> StartedImage:
@@ -87,5 +84,13 @@ def _plain(start: StartedImage, engine: Engine, settings: Settings) -> StartedIm
         remedy = "is it an image that sifmark built?"
         raise SifmarkError(f"{start.path}: its labels ask for {access}", remedy, code="not-sifmark-image")
     facts = image_facts(engine.inspect(str(start.path)), settings.require_signature, settings.keys)
-    files, flags = (access.devices, access.apptainer) if access else ((), ())
-    return replace(start, device_files=files, device_flags=flags, facts=json.dumps(facts))
+    if access is None:
+        return replace(start, facts=json.dumps(facts))
+    hardware = hardware_of(access)
+    return replace(
+        start,
+        device_files=access.devices,
+        device_flags=access.apptainer,
+        selection_paths=hardware.selection_paths if hardware else (),
+        facts=json.dumps(facts),
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
+from sifmark.engines.binds import Bind
 from sifmark.studies.slurm.options import JobOptions, limit_of
 from sifmark.studies.study import PlannedRun
 
@@ -59,11 +60,12 @@ class StartedImage:
     path: Path  # of the SIF file
     state: str  # `SIZE MTIME`, by which a task notices that it was replaced ...
     digest: str  # ... and the hash of its bytes: a copy of the same bytes is the same image; empty where nobody asks
-    binds: tuple[str, ...] = ()  # of the system, as APPTAINER_BIND takes them
+    binds: tuple[Bind, ...] = ()  # of the system, which sifmark is told; plain Apptainer has them in its flags
     sifmark: tuple[str, ...] = ()  # the words that start sifmark; empty: plain Apptainer
     flags: tuple[str, ...] = ()  # of plain Apptainer, on each node
     device_files: tuple[str, ...] = ()  # globs: on nodes that have one, the image gets `device_flags`
     device_flags: tuple[str, ...] = ()  # empty: the device files are bound
+    selection_paths: tuple[str, ...] = ()  # variables of nodes that have one: the image gets the file that each names
     facts: str = ""  # of plain Apptainer: what results say of the image, as JSON
 
 

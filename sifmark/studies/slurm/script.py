@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from sifmark.core.errors import UsageError
 from sifmark.core.shell import comment, pattern, word, words
-from sifmark.engines.binds import bind_list
+from sifmark.engines.binds import bind_options
 from sifmark.studies.events import EVENTS, SUFFIX
 from sifmark.studies.slurm.jobs import JobArray, StartedImage, require_line
 from sifmark.studies.slurm.options import clock_of, devices_requested
@@ -30,11 +30,11 @@ node="${{SLURMD_NODENAME:-$HOSTNAME}}"
 log=/dev/null # of the events of this run
 
 note() {{ # started | ended, FIELDS: a line from which study.status derives the state of this run
-  printf '{{"what":"%s","time":%(%s)T,"host":"%s","job":"%s","array":"%s","cluster":"%s",%s}}\n' \
+  printf '{{"what":"%s","time":%(%s)T,"host":"%s","job":"%s","array":"%s","cluster":"%s",%s}}\\n' \\
     "$1" -1 "$node" "$job" "$name" "${{SLURM_CLUSTER_NAME:-}}" "$2" >>"$log"
 }}
 fail() {{ # CODE TEXT: it goes to the log of this task
-  printf 'error: %s\n' "$2" >&2
+  printf 'error: %s\\n' "$2" >&2
   note ended '"code":'"$1"
   exit "$1"
 }}
@@ -56,13 +56,13 @@ leave_out() {{ # PROGRAM: the tasks that still wait do not come to this node
 }}
 
 # The line of this task: key, result and the arguments of the image, with a tab between them.
-mapfile -t -d $'\t' words < <(sed -n "${{index}}p" "$jobs/$name.runs" | tr -d '\n')
+mapfile -t -d $'\\t' words < <(sed -n "${{index}}p" "$jobs/$name.runs" | tr -d '\\n')
 ((${{#words[@]}} > 2)) || fail {list_missing} "$jobs/$name.runs has no line $index: do nodes see that folder?"
 key=${{words[0]}} result=${{words[1]}} arguments=("${{words[@]:2}}")
 folder=${{result%/*}}
 lock=$folder/.$key.lock
 mkdir -p "$folder/{events}" && log=$folder/{events}/$key{suffix}
-[ ! -e "$log" ] || [ -f "$log" ] || fail {not_writable} "$log is no file"
+[ ! -e "$log" ] || [ -f "$log" ] || log=/dev/null
 
 # Requeued after a preemption or the failure of a node, or done by another process: nothing is done twice.
 while command -v flock >/dev/null && {{ exec 9>>"$lock" || exec 9<"$lock"; }} 2>/dev/null; do
@@ -98,8 +98,8 @@ note started '"restarts":'"${{SLURM_RESTART_COUNT:-0}}" ||
 cancelled=false
 trap 'cancelled=true; echo "SIGTERM" >&2' TERM
 code=0
-srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 \
-  --cpus-per-task="${{SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}}" \
+srun --nodes={nodes} --ntasks={nodes} --ntasks-per-node=1 \\
+  --cpus-per-task="${{SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}}" \\
   {command} 9>&- || code=$?
 rm -f "$lock"
 note ended '"code":'"$code"',"cancelled":'"$cancelled"
@@ -137,15 +137,15 @@ def job_name(array: str) -> str:
 
 def start_lines(image: StartedImage) -> Iterator[str]:
     """Yield the shell lines that have to come before an image is started with `start_options`."""
-    if image.binds:
-        paths = word(bind_list(image.binds))
-        yield f'export APPTAINER_BIND="${{APPTAINER_BIND:+$APPTAINER_BIND,}}"{paths}'
     if image.device_files:
         flags = words(image.device_flags) if image.device_flags else '--bind "$file"'
         first = " && break" if image.device_flags else ""
         yield "flags=()"
         files = " ".join(map(pattern, image.device_files))
         yield f'for file in {files}; do [ ! -e "$file" ] || {{ flags+=({flags}){first}; }}; done'
+        for name in image.selection_paths:  # as device_selection_files says it
+            known = f'((${{#flags[@]}} == 0)) || [[ ${{{name}:-}} != /* ]] || [ ! -e "${name}" ]'
+            yield f'{known} || flags+=(--bind "${name}:${name}:ro")'
 
 
 def secret_lines(nodes: int) -> Iterator[str]:
@@ -254,5 +254,5 @@ def _start(image: StartedImage) -> Iterator[str]:
 
 def _command(image: StartedImage) -> str:
     if image.sifmark:
-        return f'{words([*image.sifmark, "run"])} "$image" -- "${{arguments[@]}}"'
+        return f'{words([*image.sifmark, "run", *bind_options(image.binds)])} "$image" -- "${{arguments[@]}}"'
     return " ".join(["apptainer --quiet run", *start_options(image), '"$image" "${arguments[@]}"'])

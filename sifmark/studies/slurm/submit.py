@@ -10,19 +10,20 @@ from itertools import chain, count
 from pathlib import Path
 
 from sifmark.core.console import counted, warn
-from sifmark.core.errors import SifmarkError, UsageError
+from sifmark.core.errors import SifmarkError
 from sifmark.core.files import is_full, write_text
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings
 from sifmark.engines.binds import binds_of, read_options
 from sifmark.studies.events import Ended, Submitted, host, note, user
+from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import jobs_folder, put_away
 from sifmark.studies.slurm.images import started_image
 from sifmark.studies.slurm.jobs import ALL_LANES, JobArray, arrays_of, task_of
 from sifmark.studies.slurm.options import job_options
 from sifmark.studies.slurm.queue import is_refusal, scheduler, submit
 from sifmark.studies.slurm.script import script_of
-from sifmark.studies.states import CODE_PROGRAM_MISSING, Evidence, read_evidence, status_of
+from sifmark.studies.states import CODE_PROGRAM_MISSING, Evidence, status_of
 from sifmark.studies.study import Cause, PlannedRun, RunState, StudyPlan, System
 
 _LONGER = 2.0  # a run that ran out of time gets so many times the limit that it had
@@ -274,9 +275,5 @@ def require_paths(system: System, runs: Iterable[PlannedRun]) -> None:
 
     Nodes are taken to see the same paths.
     """
-    for path in system.bind:
-        if not Path(path.partition(":")[0]).exists():
-            cause = f"system {system.name}: bind {path}: no such file or folder on this host"
-            raise UsageError(cause, "correct bind in the study file", code="file-missing")
     for words in {read_options(planned.run.arguments) for planned in runs}:
-        binds_of(words, make_folders=False)
+        binds_of(words, make_folders=False, asked=system.bind)

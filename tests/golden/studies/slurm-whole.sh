@@ -34,12 +34,11 @@ node="${SLURMD_NODENAME:-$HOSTNAME}"
 log=/dev/null # of the events of this run
 
 note() { # started | ended, FIELDS: a line from which study.status derives the state of this run
-  printf '{"what":"%s","time":%(%s)T,"host":"%s","job":"%s","array":"%s","cluster":"%s",%s}
-'     "$1" -1 "$node" "$job" "$name" "${SLURM_CLUSTER_NAME:-}" "$2" >>"$log"
+  printf '{"what":"%s","time":%(%s)T,"host":"%s","job":"%s","array":"%s","cluster":"%s",%s}\n' \
+    "$1" -1 "$node" "$job" "$name" "${SLURM_CLUSTER_NAME:-}" "$2" >>"$log"
 }
 fail() { # CODE TEXT: it goes to the log of this task
-  printf 'error: %s
-' "$2" >&2
+  printf 'error: %s\n' "$2" >&2
   note ended '"code":'"$1"
   exit "$1"
 }
@@ -61,14 +60,13 @@ leave_out() { # PROGRAM: the tasks that still wait do not come to this node
 }
 
 # The line of this task: key, result and the arguments of the image, with a tab between them.
-mapfile -t -d $'	' words < <(sed -n "${index}p" "$jobs/$name.runs" | tr -d '
-')
+mapfile -t -d $'\t' words < <(sed -n "${index}p" "$jobs/$name.runs" | tr -d '\n')
 ((${#words[@]} > 2)) || fail 66 "$jobs/$name.runs has no line $index: do nodes see that folder?"
 key=${words[0]} result=${words[1]} arguments=("${words[@]:2}")
 folder=${result%/*}
 lock=$folder/.$key.lock
 mkdir -p "$folder/.events" && log=$folder/.events/$key.jsonl
-[ ! -e "$log" ] || [ -f "$log" ] || fail 6 "$log is no file"
+[ ! -e "$log" ] || [ -f "$log" ] || log=/dev/null
 
 # Requeued after a preemption or the failure of a node, or done by another process: nothing is done twice.
 while command -v flock >/dev/null && { exec 9>>"$lock" || exec 9<"$lock"; } 2>/dev/null; do
@@ -98,7 +96,6 @@ done
   fail 65 "$image is not the file that it was when this job was submitted: submit again"
 note started '"restarts":'"${SLURM_RESTART_COUNT:-0}" ||
   fail 6 "the log of this run cannot be written: $log"
-export APPTAINER_BIND="${APPTAINER_BIND:+$APPTAINER_BIND,}"/scratch/imagenet,/scratch/text
 flags=()
 for file in /dev/nvidia? /dev/nvidia1?; do [ ! -e "$file" ] || { flags+=(--nv) && break; }; done
 export SIFMARK_IMAGE='{"identity": "sha256:0123"}'
@@ -109,7 +106,9 @@ export SIFMARK_LAUNCH_SECRET
 cancelled=false
 trap 'cancelled=true; echo "SIGTERM" >&2' TERM
 code=0
-srun --nodes=2 --ntasks=2 --ntasks-per-node=1   --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}"   apptainer --quiet run "${flags[@]}" "$image" "${arguments[@]}" 9>&- || code=$?
+srun --nodes=2 --ntasks=2 --ntasks-per-node=1 \
+  --cpus-per-task="${SLURM_CPUS_PER_TASK:-$SLURM_CPUS_ON_NODE}" \
+  apptainer --quiet run --bind /scratch/imagenet:/scratch/imagenet:ro "${flags[@]}" "$image" "${arguments[@]}" 9>&- || code=$?
 rm -f "$lock"
 note ended '"code":'"$code"',"cancelled":'"$cancelled"
 exit "$code"

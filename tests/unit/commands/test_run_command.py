@@ -5,16 +5,18 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.fakes import FakeEngine, FakeInspection, settings_for, sha256, write_image
+from unit.refusals import refused
 
 from sifmark.commands.images import run
 from sifmark.commands.run import AskedRun, RunRequest, print_commands, start_images
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.doctor import load
@@ -104,6 +106,21 @@ def test_without_the_signature_that_is_asked_for_nothing_is_started(
     with pytest.raises(CheckFailed) as error:
         start_image("fake:resnet50-cpu", engine, (), settings, printed, asked_by == "option")
     assert error.value.code == code and not started
+
+
+@pytest.mark.parametrize("printed", [False, True])
+def test_a_run_sees_what_is_asked_for(
+    engine: FakeEngine, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, printed: bool
+) -> None:
+    (tmp_path / "data").mkdir()
+    monkeypatch.chdir(tmp_path)
+    settings = settings_for(engine, monkeypatch)
+    with suppress(StartedError):
+        run("resnet50-cpu", settings, bind=["data:/sets"], printed=printed)
+    *_, options = engine.commands[-1]
+    assert f"--bind={tmp_path}/data" in options
+    with refused(UsageError, "invalid-option"):
+        run("resnet50-cpu", settings, bind=["data:sets"])
 
 
 @pytest.mark.parametrize("recipe", ["cuda", "rocm", "ipu"])

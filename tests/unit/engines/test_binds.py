@@ -3,13 +3,26 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from unit.refusals import refused
 
 from entrypoints.planning.arguments import parser
 from sifmark.core.errors import UsageError
+from sifmark.core.settings import Settings
 from sifmark.engines.apptainer.engine import Apptainer
-from sifmark.engines.binds import METER_OPTION, OUTPUT_OPTION, READ_OPTIONS, Bind, binds_of, with_absolute_paths
-from sifmark.engines.docker.engine import _mount
+from sifmark.engines.binds import (
+    METER_OPTION,
+    OUTPUT_OPTION,
+    READ_OPTIONS,
+    Bind,
+    all_binds_of,
+    binds_of,
+    parse_bind,
+    parse_binds,
+    with_absolute_paths,
+)
+from sifmark.engines.docker.engine import Docker, _mount
 
 
 @pytest.fixture
@@ -91,6 +104,7 @@ def test_links_out_of_the_data_are_followed(here: Path) -> None:
         (["--data", "/nowhere"], "file-missing"),
         (["--data", "/usr"], "invalid-option"),
         (["--output", "/nowhere/x.json"], "file-missing"),
+        (["--data", "//usr"], "invalid-option"),
         (["--output", "/opt/x.json"], "invalid-option"),
         (["--output", "/proc/x/"], "system-error"),
         (["--meter", "replay:/nowhere"], "file-missing"),
@@ -107,8 +121,117 @@ def test_apptainer_binds_any_path() -> None:
     assert flags(None, [Bind(Path("/a"), writable=True)]) == ["--bind", "/a"]  # type: ignore[arg-type]
     words = flags(None, [Bind(Path('/a:b,"c'))])  # type: ignore[arg-type]
     assert words == ["--mount", 'type=bind,"source=/a:b,""c","destination=/a:b,""c",ro']
+    for name in ("/a\\", "/a\n"):  # which --bind takes for another path
+        assert flags(None, [Bind(Path(name), writable=True)])[0] == "--mount"  # type: ignore[arg-type]
+    both = [Bind(Path("/a"), False, Path("/b")), Bind(Path("/c"), True, Path("/d"))]
+    assert flags(None, both) == ["--bind", "/a:/b:ro", "--bind", "/c:/d"]  # type: ignore[arg-type]
+    assert flags(None, [Bind(Path("/a"), True, Path("/b,"))])[1].endswith('"destination=/b,"')  # type: ignore[arg-type]
 
 
 def test_docker_mounts_any_path() -> None:
     assert _mount(Bind(Path("/a:b"))) == 'type=bind,"source=/a:b","target=/a:b",readonly'
     assert _mount(Bind(Path("/a"), writable=True)) == 'type=bind,"source=/a","target=/a"'
+    assert _mount(Bind(Path("/a"), False, Path("/b"))) == 'type=bind,"source=/a","target=/b",readonly'
+
+
+def test_docker_shows_the_current_folder_once(here: Path, site: Settings) -> None:
+    binds = binds_of([], asked=[Bind(here.parent)])
+    assert binds == [Bind(here.parent), Bind(here, writable=True)]
+    docker = Docker(site)
+    assert docker.bind_flags(binds) == docker.bind_flags(binds[:1])
+    assert any(word.startswith(f"--volume={here}:") for word in docker.home_flags())
+
+
+# What users ask for
+
+
+@pytest.mark.parametrize(
+    ("text", "bind"),
+    [
+        ("/a", Bind(Path("/a"))),
+        ("/a/../b/", Bind(Path("/b"))),
+        ("/a:/b", Bind(Path("/a"), False, Path("/b"))),
+        ("/a:/b:ro", Bind(Path("/a"), False, Path("/b"))),
+        ("/a:/b:rw", Bind(Path("/a"), True, Path("/b"))),
+        ("/a:/a:rw", Bind(Path("/a"), True)),
+        (r"/a\:b:/c\\", Bind(Path("/a:b"), False, Path("/c\\"))),
+        (r"/a\b,c d", Bind(Path(r"/a\b,c d"))),
+    ],
+)
+def test_a_bind_is_read_as_it_is_written(text: str, bind: Bind) -> None:
+    assert parse_bind(text) == bind
+
+
+def test_a_relative_path_of_a_bind_is_in_the_current_folder(here: Path) -> None:
+    assert parse_bind("a:/b") == Bind(here / "a", False, Path("/b"))
+
+
+PATHS = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).map(
+    lambda name: Path("/data") / f"x{name}"
+)
+
+
+@given(PATHS, st.booleans(), st.none() | PATHS)
+def test_the_text_of_a_bind_is_read_back(path: Path, writable: bool, name: Path | None) -> None:
+    bind = Bind(path, writable, name if name != path else None)
+    assert parse_bind(bind.text) == bind
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ":/b", "/a:", "/a:ro", "/a:b", "/a:/b:", "/a:/b:nosuid", "/a:/b:rw:", "/a:/usr", "/", "//", "/a:/sifmark/run"],
+)
+def test_what_is_no_bind_is_refused(text: str) -> None:
+    with refused(UsageError, "invalid-option"):
+        parse_bind(text)
+
+
+def test_two_binds_are_not_in_one_place() -> None:
+    assert parse_binds(["/a", "/b:/c", "/a"]) == (Bind(Path("/a")), Bind(Path("/b"), False, Path("/c")))
+    for other in ("/b:/a", "/a:/a:rw"):
+        with refused(UsageError, "invalid-option"):
+            parse_binds(["/a", other])
+
+
+def test_what_is_asked_for_comes_before_what_is_in_it_and_has_to_exist(here: Path) -> None:
+    data = here.parent / "data"
+    asked = [Bind(data / "cat", writable=True), Bind(data)]
+    assert binds_of([], asked=asked) == [Bind(data), Bind(data / "cat", writable=True)]
+    with refused(UsageError, "file-missing", here.parent / "nowhere"):
+        binds_of([], asked=[Bind(here.parent / "nowhere")])
+
+
+def test_results_are_written_within_what_is_read_only(here: Path) -> None:
+    parent, results = here.parent, here.parent / "results"
+    results.mkdir()
+    assert binds_of(["--output", f"{results}/"], asked=[Bind(parent), Bind(results)]) == [
+        Bind(parent),
+        Bind(results, writable=True),
+        Bind(here, writable=True),
+    ]
+    (here / "own").mkdir()
+    words = ["--output", "own/results/"]
+    assert binds_of(words, asked=[Bind(here / "own")])[-1] == Bind(here / "own" / "results", writable=True)
+    assert binds_of(words, asked=[Bind(here)]) == []  # it stays writable
+
+
+def test_data_may_be_named_as_the_run_sees_them(here: Path) -> None:
+    asked = [Bind(here.parent / "data", False, Path("/sets")), Bind(here.parent, False, Path("/sets/more"))]
+    assert binds_of(["--data", "/sets/cat"], asked=asked) == asked
+    assert binds_of(["--data", "/sets/more/data/cat"], asked=asked) == asked
+    with refused(UsageError, "file-missing"):
+        binds_of(["--data", "/sets/dog"], asked=asked)
+
+
+def test_a_link_in_the_current_folder_is_followed_out_of_it(here: Path) -> None:
+    data = here.parent / "data"
+    (here / "sets").mkdir()
+    (here / "sets" / "data").symlink_to(data)
+    (here / "results").symlink_to(data / "cat")
+    (here / "inside").symlink_to(here / "sets")
+    assert binds_of(["--data", "sets/data", "--output", "results/"]) == [Bind(data), Bind(data / "cat", writable=True)]
+    assert binds_of(["--data", "inside"]) == [Bind(data)]
+    assert all_binds_of(["--data", "sets/data"]) == [Bind(here / "sets" / "data")]
+    (here / "system").symlink_to("/usr")
+    with refused(UsageError, "invalid-option"):
+        binds_of(["--data", "system"])

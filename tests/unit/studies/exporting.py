@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from sifmark.engines.binds import parse_binds
 from sifmark.studies.slurm.jobs import StartedImage
 from sifmark.studies.slurm.options import JobOptions
 from sifmark.studies.study import PlannedRun, Run, RunState, Scalar, Study, StudyPlan, System
@@ -13,7 +14,7 @@ CLUSTER = System(
     "images/it's a cuda.sif",
     devices=4,
     nodes=2,
-    bind=("/scratch/image net", "/data"),
+    bind=parse_binds(["/scratch/image net", "/data:/big data:rw"]),
     arguments=("--meter", "nvml"),
 )
 STUDY = Study(
@@ -33,7 +34,7 @@ IMAGES = {
         Path("/images/cpu.sif"), "1000 1700000000", "sha256:00", flags=("--userns",), facts='{"signer": "it\'s me"}'
     ),
     "cluster-a": StartedImage(
-        *(Path("/images/it's a cuda.sif"), "2000 1700000001", "sha256:01", CLUSTER.bind),
+        *(Path("/images/it's a cuda.sif"), "2000 1700000001", "sha256:01"),
         device_files=("/dev/nvidia[0-9]*",),
         device_flags=("--nv",),
         facts="{}",
@@ -97,3 +98,11 @@ def _planned(each: Run, folder: Path, state: RunState) -> PlannedRun:
 def seconds_of(study: StudyPlan) -> Mapping[str, int]:
     """Return the time limits of runs."""
     return {each.key: 2400 for each in study.runs}
+
+
+def launcher() -> str:
+    """Return a program in the place of srun: it starts the words from the program on."""
+    return """#!/bin/bash
+while [[ ${1##*/} != sifmark && $1 != apptainer ]]; do shift; done
+exec "$@"
+"""

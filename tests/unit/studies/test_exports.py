@@ -40,11 +40,13 @@ from sifmark.studies.study import Reason, RunState, StudyPlan
 # In place of sifmark: notes its words, and writes a result unless the workload says otherwise.
 STAND_IN = """#!/usr/bin/env bash
 if [ "$1" = results.validate ]; then [ "$(cat "${@: -1}")" = valid ]; exit; fi
-printf '%s|' "${APPTAINER_BIND:-}" "$@" >>"$NOTES"
+printf '%s|' "$@" >>"$NOTES"
 printf '\\n' >>"$NOTES"
-case $4 in failing) exit 3 ;; large) echo valid >"${@: -1}" && exit 12 ;; invalid) echo bad >"${@: -1}" ;; esac
-[ "$4" = invalid ] || echo valid >"${@: -1}"
+until [ "$1" = -- ]; do shift; done
+case $2 in failing) exit 3 ;; large) echo valid >"${@: -1}" && exit 12 ;; invalid) echo bad >"${@: -1}" ;; esac
+[ "$2" = invalid ] || echo valid >"${@: -1}"
 """
+BINDS = ["--bind", "/scratch/image net", "--bind", "/data:/big data:rw"]
 LAUNCHER = """#!/usr/bin/env bash
 echo "$1 nodes" >>"$LAUNCHES"
 exec "${@:2}"
@@ -112,11 +114,11 @@ def test_a_script_does_each_run_once(tmp_path: Path) -> None:
 
 
 def test_words_arrive_as_they_are(tmp_path: Path) -> None:
-    _, runs, _ = Script(tmp_path)("cluster-a", APPTAINER_BIND="/own")
+    _, runs, _ = Script(tmp_path)("cluster-a")
     study = plan()
     planned = next(each for each in study.runs if each.run.system == "cluster-a" and each.run.nodes == 1)
-    words = ["run", CLUSTER.image, "--", *planned.run.arguments, "--site", "cluster-a", "--output"]
-    assert runs[0] == ["/own,/scratch/image net,/data", *words, str(tmp_path / planned.result)]
+    words = ["run", *BINDS, CLUSTER.image, "--", *planned.run.arguments, "--site", "cluster-a", "--output"]
+    assert runs[0] == [*words, str(tmp_path / planned.result)]
 
 
 def test_a_script_runs_where_the_study_is_wherever_it_is_started(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_script_runs_where_the_study_is_wherever_it_is_started(tmp_path: Path)
 
 def test_systems_can_be_chosen(tmp_path: Path) -> None:
     _, runs, output = Script(tmp_path)("here")
-    assert {words[2] for words in runs} == {"cpu"} and len(runs) == 4
+    assert {words[1] for words in runs} == {"cpu"} and len(runs) == 4
     assert output.endswith("4 runs, 0 failed\n")
     assert Script(tmp_path)("nowhere")[:2] == (0, [])
 
@@ -150,7 +152,7 @@ def test_failures_do_not_stop_the_others(tmp_path: Path) -> None:
     assert (code, len(runs)) == (1, 4)
     assert output.endswith("4 runs, 2 failed\n")
     _, runs, _ = script()
-    assert [words[4] for words in runs] == ["failing", "invalid"]
+    assert [words[words.index("--") + 1] for words in runs] == ["failing", "invalid"]
 
 
 def test_a_run_in_progress_elsewhere_is_left_out(tmp_path: Path) -> None:
@@ -211,8 +213,8 @@ def test_jube_reads_a_parameter_for_each_run() -> None:
     assert start["launch", "!slurm"] == ""
     assert ast.literal_eval(start["site", None]) == "--partition=gpu --account=abc --mem=0"
     assert shlex.split(ast.literal_eval(start["image", None])) == [CLUSTER.image]
-    assert ast.literal_eval(start["environment", None]) == "APPTAINER_BIND='/scratch/image net,/data'"
-    assert cluster["step"]["do"][0].startswith("$environment $launch")
+    assert shlex.split(ast.literal_eval(start["binds", None])) == BINDS
+    assert cluster["step"]["do"][0].startswith("$launch $sifmark run $binds $image --")
     assert set(cluster["result"]["table"]["column"]) > {"number", "batch_size", "data", "throughput", "state"}
 
 
@@ -238,7 +240,7 @@ def test_the_module_of_reframe_is_python_with_a_test_for_each_system() -> None:
     here, cluster = (constants["IMAGES"][system] for system in ("here", "cluster-a"))
     assert (here["image"], here["state"], here["options"]) == ("/images/cpu.sif", "1000 1700000000", ["--userns"])
     assert shlex.split(here["facts"]) == ["export", f"SIFMARK_IMAGE={IMAGES['here'].facts}"]
-    assert cluster["options"] == ['"${flags[@]}"'] and "/scratch/image net,/data" in cluster["before"][0]
+    assert cluster["options"] == ['"${flags[@]}"'] and cluster["before"][0] == "flags=()"
     assert "SIFMARK_LAUNCH_SECRET" not in "".join(here["before"])
     assert cluster["before"][-1] == "export SIFMARK_LAUNCH_SECRET"
     assert json.loads(schema.text)["$id"].endswith(schema.name) and schema.name in module.text

@@ -27,12 +27,13 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.results.envelope import envelope_path
+from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import log_of
 from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
-from sifmark.studies.states import RunStatus, failures_in, read_evidence, status_of
+from sifmark.studies.states import RunStatus, failures_in, status_of
 from sifmark.studies.study import Reason, RunState, StudyPlan
 
 

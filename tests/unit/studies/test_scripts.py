@@ -23,6 +23,9 @@ from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_text
 from sifmark.core.shell import comment, pattern, word, words
+from sifmark.engines.apptainer.engine import Apptainer
+from sifmark.engines.binds import Bind
+from sifmark.recipes.hardware import Access
 from sifmark.studies.events import Ended, Started, read_log
 from sifmark.studies.exports import export
 from sifmark.studies.exports.export import export_study
@@ -32,15 +35,15 @@ from sifmark.studies.exports.shell import shell_files
 from sifmark.studies.load import load_study
 from sifmark.studies.slurm.jobs import ArrayTask, JobArray, JobShape, StartedImage
 from sifmark.studies.slurm.options import JobOptions
-from sifmark.studies.slurm.script import script_of
+from sifmark.studies.slurm.script import script_of, start_lines, start_options
 from sifmark.studies.slurm.submit import SubmittedArray
 from sifmark.studies.study import RunState, StudyPlan, System
 from sifmark.studies.template import study_template
 
-# In place of a program: notes how many words it got, its binds and the words, each with a NUL behind it.
+# In place of a program: notes how many words it got and the words, each with a NUL behind it.
 RECORDER = """#!/bin/bash
 [ "$1" != results.validate ] || exit 1
-printf '%s\\0' "$#" "$APPTAINER_BIND" "$@" >>"$NOTES"
+printf '%s\\0' "$#" "$@" >>"$NOTES"
 """
 # Starts the words from the program on.
 LAUNCHER = """#!/bin/bash
@@ -61,16 +64,16 @@ class Bench:
     work: Path
 
     def run(self, *words: str | Path, **variables: str) -> list[list[str]]:
-        """Run a script; return the words of what it started: the binds, then those of the command line."""
+        """Run a script; return the words of the command lines that it started."""
         notes = self.programs / "notes"
         notes.write_text("")
-        environment = {name: value for name, value in os.environ.items() if name not in ("APPTAINER_BIND", "CDPATH")}
+        environment = {name: value for name, value in os.environ.items() if name != "CDPATH"}
         environment |= {"PATH": f"{self.programs}:{os.environ['PATH']}", "NOTES": str(notes), **variables}
         done = subprocess.run(list(words), cwd=self.programs, env=environment, capture_output=True, check=False)
         assert done.returncode in (0, 1), done.stderr
         said, started = os.fsdecode(notes.read_bytes()).split("\0")[:-1], []
         while said:
-            count = int(said.pop(0)) + 1
+            count = int(said.pop(0))
             started.append(said[:count])
             said = said[count:]
         return started
@@ -97,16 +100,16 @@ def in_folder(name: str, work: Path) -> tuple[Path, StudyPlan]:
     folder.mkdir()
     image = folder / f"{name}.sif"
     image.touch()
-    system = System("here", str(image), title=name, bind=(f"/scratch/{name}",))
+    system = System("here", str(image), title=name, bind=(Bind(Path(f"/scratch/{name}")),))
     each = run(system, workload="lstm", data=f"{name}/data")
     (planned,) = plan(Path("results") / name, RunState.TO_DO, each).runs[-1:]
     study = replace(STUDY, title=name, systems=(system,))
     return folder, replace(plan(Path("results") / name), study=study, runs=(planned,))
 
 
-def bound(name: str) -> str:
-    """What Apptainer is to read: it divides paths at commas without a backslash."""
-    return f"/scratch/{name}".replace(",", r"\,")
+def bound(name: str) -> list[str]:
+    """What sifmark is to read: it divides a bind at colons without a backslash."""
+    return ["--bind", f"/scratch/{name}".replace("\\", r"\\").replace(":", r"\:")]
 
 
 def in_shell(bench: Bench, name: str) -> None:
@@ -118,8 +121,8 @@ def in_shell(bench: Bench, name: str) -> None:
     for results, variables in ((folder / study.folder, {}), (folder / "mine", {"SIFMARK_RESULTS": f"{folder}/mine"})):
         (started,) = bench.run("bash", script, **variables)
         output = results / "here" / f"{planned.key}.json"
-        expected = ["run", system.image, "--", *planned.run.arguments, "--site", "here", "--output", str(output)]
-        assert started == [bound(name), *expected]
+        arguments = [*planned.run.arguments, "--site", "here", "--output", str(output)]
+        assert started == ["run", *bound(name), system.image, "--", *arguments]
         assert (output.parent / "logs" / f"{planned.key}.log").is_file()
     assert {path.name for path in folder.iterdir()} == {f"{name}.sif", "results", "mine"}
 
@@ -145,7 +148,7 @@ def array_in(bench: Bench, name: str, start_with: str) -> JobArray:
     sifmark = (str(bench.programs / "sifmark"),) if start_with == "sifmark" else ()
     flags = ("--mount", f"type=bind,source={name}")
     state, facts = f"0 {int(image.stat().st_mtime)}", json.dumps({"a": name})
-    start = StartedImage(image, state, "", (f"/scratch/{name}",), sifmark, flags, facts=facts)
+    start = StartedImage(image, state, "", (Bind(Path(f"/scratch/{name}")),), sifmark, flags, facts=facts)
     return JobArray(
         *("trial", "trial", JobShape("here", 1, 1, 600), JobOptions(modules=("a;touch", "$(pwned)")), start),
         *(folder / "results" / "jobs", folder),
@@ -165,13 +168,13 @@ def in_job(bench: Bench, name: str, start_with: str) -> None:
     assert shlex.split(options["--output"]) == [f"{str(array.logs).replace('%', '%%')}/%a.log"]
     job = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "1", "SLURM_CPUS_ON_NODE": "2"}
     *loaded, started = bench.run("bash", array.script, **job)
-    assert loaded == [["", "load", module] for module in array.options.modules]
+    assert loaded == [["load", module] for module in array.options.modules]
     image, arguments = str(array.image.path), array.tasks[0].arguments
     expected = {
-        "sifmark": ["run", image, "--", *arguments],
+        "sifmark": ["run", *bound(name), image, "--", *arguments],
         "apptainer": ["--quiet", "run", *array.image.flags, image, *arguments],
     }
-    assert started == [bound(name), *expected[start_with]]
+    assert started == expected[start_with]
     assert [type(event) for event in read_log(array.tasks[0].result).events] == [Started, Ended]
 
 
@@ -213,7 +216,7 @@ def test_an_image_is_no_option(bench: Bench, monkeypatch: pytest.MonkeyPatch) ->
     script = bench.programs / "script.sh"
     script.write_text(file.text)
     (started,) = bench.run("bash", script)
-    assert started[1:3] == ["run", f"{bench.work}/--help.sif"]
+    assert started[:4] == ["run", *bound("plain"), f"{bench.work}/--help.sif"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -229,14 +232,14 @@ def test_job_scripts_are_submitted_by_their_names(
         return
     *_, submit = export_study(replace(plan(), study=replace(STUDY, title=name)), "sbatch", place, site)
     (started,) = bench.run("bash", submit)
-    assert started[1:] == [str(place / "trial-1-here-1x1-10min.sh")]
+    assert started == [str(place / "trial-1-here-1x1-10min.sh")]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_module_of_reframe_takes_every_name_as_it_is(bench: Bench, name: str) -> None:
     _, study = in_folder(name, bench.work)
     flags = ("--mount", f"type=bind,source={name}")
-    image = replace(IMAGES["here"], path=Path(f"/{name}.sif"), binds=(f"/scratch/{name}",), flags=flags, facts=name)
+    image = replace(IMAGES["here"], path=Path(f"/{name}.sif"), flags=flags, facts=name)
     module, _ = reframe_files(study, {"here": image}, seconds_of(study))
     tree = ast.parse(module.text)
     assigned = [node for node in tree.body if isinstance(node, ast.Assign)]
@@ -248,7 +251,32 @@ def test_a_module_of_reframe_takes_every_name_as_it_is(bench: Bench, name: str) 
     facts = 'apptainer "$SIFMARK_IMAGE"'
     script.write_bytes(os.fsencode("\n".join([*here["before"], here["facts"], start, facts])))
     command = ["exec", *flags, "image", "/sifmark/run", "lstm", "--data", f"{name}/data"]
-    assert bench.run("bash", script) == [[bound(name), *command], [bound(name), name]]
+    assert bench.run("bash", script) == [command, [name]]
+
+
+@pytest.mark.parametrize("flags", [(), ("--nv",)])
+@pytest.mark.parametrize("devices", [("/dev/zer?", "/dev/none", "/dev/null"), ("/dev/none?",)])
+@pytest.mark.parametrize("file", ["", "devices.conf", "none.conf", "./devices.conf"])
+def test_scripts_find_devices_as_sifmark_does(
+    bench: Bench,
+    site: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    devices: tuple[str, ...],
+    flags: tuple[str, ...],
+    file: str,
+) -> None:
+    access = Access(devices, flags)
+    (bench.work / "devices.conf").touch()
+    place = "" if not file else file if file.startswith(".") else str(bench.work / file)
+    monkeypatch.setenv("IPUOF_CONFIG_PATH", place)
+    here = StartedImage(
+        Path("/i.sif"), "", "", device_files=devices, device_flags=flags, selection_paths=("IPUOF_CONFIG_PATH",)
+    )
+    script = bench.programs / "script.sh"
+    script.write_text("\n".join(["set -u", *start_lines(here), f"apptainer {' '.join(start_options(here))}"]))
+    (options,) = bench.run("bash", script)
+    expected = Apptainer(site).device_flags(access)
+    assert len(options) == len(expected) and sorted(options) == sorted(expected)  # which comes first does not matter
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -257,7 +285,7 @@ def test_a_file_of_jube_takes_every_name_as_it_is(bench: Bench, name: str) -> No
     partition = replace(OPTIONS["here"], constraint=f"a&{name}")
     (file,) = jube_files(study, {"here": partition}, seconds_of(study))
     (benchmark,) = yaml.safe_load(file.text)["benchmark"]
-    assert benchmark["step"]["do"][0].startswith("$environment $launch $sifmark run $image -- $arguments --site here ")
+    assert benchmark["step"]["do"][0].startswith("$launch $sifmark run $binds $image -- $arguments --site here ")
     parameters = {
         (each["name"], each.get("tag")): each["_"]
         for part in benchmark["parameterset"]
@@ -268,7 +296,7 @@ def test_a_file_of_jube_takes_every_name_as_it_is(bench: Bench, name: str) -> No
     values = {key: ast.literal_eval(text.removesuffix("[$number]")) for key, text in parameters.items()}
     assert not [text for text in values.values() if "$ " in text or "$\n" in text]  # which JUBE would change
     (planned,), (system,) = study.runs, study.study.systems
-    assert shlex.split(values["environment", None]) == [f"APPTAINER_BIND={bound(name)}"]
+    assert shlex.split(values["binds", None]) == bound(name)
     assert shlex.split(values["image", None]) == [system.image]
     assert shlex.split(values["site", None]) == [f"--constraint=a&{name}"]
     (arguments,) = values["arguments", None]

@@ -22,7 +22,9 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
+from sifmark.engines.binds import Bind, parse_binds
 from sifmark.studies.events import Ended, Event, Started, Submitted, note, read_log
+from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import task_log
 from sifmark.studies.images import ImageHashes
 from sifmark.studies.running.local import select
@@ -31,7 +33,7 @@ from sifmark.studies.slurm.jobs import ALL_LANES, ArrayTask, JobArray, JobShape,
 from sifmark.studies.slurm.options import JobOptions, devices_requested, job_options, limit_of, seconds_of
 from sifmark.studies.slurm.script import job_name, script_of
 from sifmark.studies.slurm.submit import render_runs, submit_runs
-from sifmark.studies.states import RunStatus, TaskStatus, read_evidence, status_of
+from sifmark.studies.states import RunStatus, TaskStatus, status_of
 from sifmark.studies.study import Cause, PlannedRun, Run, RunState, Study, StudyPlan, System
 
 EXAMPLE = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
@@ -255,7 +257,7 @@ def _array(folder: Path, start_with: str) -> JobArray:
             image,
             f"0 {int(image.stat().st_mtime)}",
             f"sha256:{hashlib.sha256(b'').hexdigest()}",
-            binds=("/data",),
+            binds=(Bind(Path("/data")),),
             sifmark=(str(folder / "bin" / "sifmark"),) if start_with == "sifmark" else (),
             facts="{}",
         ),
@@ -280,7 +282,6 @@ exec "$@"
 _IMAGE = f"""#!/bin/bash
 if [ "$1" = results.validate ]; then grep -q '"state": "completed"' "${{@: -1}}"; exit; fi
 echo "$*" >>"$PWD/words"
-[ "$APPTAINER_BIND" = /data ] || exit 9
 sed 's|"training.json"|"'"${{@: -1}}"'"|' {EXAMPLE} >"${{@: -1}}"
 """
 
@@ -557,7 +558,7 @@ def test_data_that_are_not_here_are_missed_before_a_job_waits(plan: StudyPlan, s
     run = replace(plan.runs[0].run, arguments=("resnet50", "--data", "/nowhere/imagenet"))
     with refused(UsageError, "file-missing", "--data /nowhere/imagenet"):
         render_runs(replace(plan, runs=(replace(plan.runs[0], run=run),)), settings)
-    system = replace(plan.study.systems[0], bind=("/nowhere/scratch",))
+    system = replace(plan.study.systems[0], bind=parse_binds(["/nowhere/scratch"]))
     with refused(UsageError, "file-missing", "bind /nowhere/scratch"):
         render_runs(replace(plan, study=replace(plan.study, systems=(system,))), settings)
 
@@ -684,7 +685,8 @@ def test_a_result_counts_more_than_a_job_and_a_job_more_than_nothing(
     if result == "completed":
         put("training", run)
     else:
-        put("out_of_memory", run, state=result, message="x", exit_code=3 if result == "no_device" else 4)
+        code = {"no_device": 3, "interrupted": 143}.get(result, 4)
+        put("out_of_memory", run, state=result, message="stopped by SIGTERM" if code == 143 else "x", exit_code=code)
     slurm.answer(TaskStatus("12_1", "sifmark-trial", CLUSTER, word, "Priority" if word == "PENDING" else "", "n1", 4))
     (found,) = read_evidence([run])
     status = status_of(found)

@@ -17,6 +17,7 @@ from unit.refusals import refused
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.core.schemas import errors_of, read_schema
+from sifmark.engines.binds import Bind
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import resolve_config, target_of
 from sifmark.studies.groups import apply_variant
@@ -547,3 +548,23 @@ def test_own_studies_are_found_by_name(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_study_without_variants_is_its_document(tmp_path: Path) -> None:
     file = read_study_file(write(tmp_path, '[[run]]\nworkload = "lstm"'))
     assert apply_variant(file, "") is file.document
+
+
+# What runs see of the host
+
+
+def test_a_bind_of_a_system_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = """
+    [[system]]
+    name = "here"
+    image = "cpu"
+    bind = ["sets", "/scratch:/data:rw"]
+    [[run]]
+    workload = "lstm"
+    """
+    (system,) = load(tmp_path, text).systems
+    assert system.bind == (Bind(tmp_path / "sets"), Bind(Path("/scratch"), True, Path("/data")))
+    for wrong in ('"/scratch:data"', '"/scratch:/data:nodev"', '"/a:/usr"', '"/a:/data", "/b:/data"'):
+        cause, _ = refusal_of(tmp_path, text.replace('"sets", "/scratch:/data:rw"', wrong))
+        assert cause.startswith("6: system here: bind ")
