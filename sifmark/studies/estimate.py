@@ -33,7 +33,7 @@ def estimate(config: ResolvedConfig) -> Estimate:
         return Estimate()
     card = card_of(configuration)
     if configuration.task == "microbenchmark":  # its buffers are as large as the device's memory allows
-        return Estimate(START_SECONDS + OPERATION_SECONDS)
+        return Estimate(IMAGE_SECONDS + configuration.idle_seconds + OPERATION_SECONDS)  # which checks itself
     memory = _memory_estimate().estimate(card, configuration).total / 1024
     searches = SEARCH_SECONDS if config.searches else 0.0
     worked = None if config.endless else _worked(configuration, card)

@@ -178,7 +178,7 @@ def apply_variant(file: StudyFile, variant: str) -> Document:
     changes = variants[variant]
     kept = changes.get("runs", list(runs))
     has_systems = "system" in changes
-    document = {**file.document, **{key: changes[key] for key in ("title", "system") if key in changes}}
+    document = {**file.document, **{key: changes[key] for key in ("title", "questions", "system") if key in changes}}
     document["run"] = [_changed(name, run, changes, has_systems) for name, run in runs.items() if name in kept]
     document["output"] = [shown for output in file.document.get("output", []) if (shown := _shown(output, kept))]
     if "repeats" in changes:

@@ -45,18 +45,18 @@ def test_a_plan_has_a_row_for_each_group(capsys: pytest.CaptureFixture[str]) -> 
     text = typed(capsys, *SMALL)
     assert "here: the image is not here: sifmark build cpu" in text
     assert re.search(r"^here +resnet50-training +batch_size 2 +2 +0 +2 +~", text, re.MULTILINE)
-    assert text.splitlines()[-1].startswith("in all 6 runs: 6 to do; to do: ~")
-    assert len(typed(capsys, *SMALL, "--format", "csv").splitlines()) == 1 + 5
+    assert text.splitlines()[-1].startswith("in all 11 runs: 11 to do; to do: ~")
+    assert len(typed(capsys, *SMALL, "--format", "csv").splitlines()) == 1 + 6
     assert typed(capsys, *SMALL, "--format", "markdown").startswith("| system | runs of |")
     document = json.loads(typed(capsys, *SMALL, "--json"))
-    assert len(document["runs"]) == 6 and len(document["groups"]) == 5
+    assert len(document["runs"]) == 11 and len(document["groups"]) == 6
     assert document["images"]["here"] == {"id": None, "reason": "the image is not here: sifmark build cpu"}
     assert document["runs"][0]["arguments"][0] == "matmul"
 
 
 def test_a_plan_shows_what_is_done_and_what_cannot_run(any_command: None, capsys: pytest.CaptureFixture[str]) -> None:
     put("training", plan_study(Request("quick", "small"), load_settings()).runs[0])
-    assert "in all 6 runs: 1 done, 5 to do" in typed(capsys, *SMALL)
+    assert "in all 11 runs: 1 done, 10 to do" in typed(capsys, *SMALL)
     text = typed(capsys, "study.plan", "quick", "--system", "pod:ipu", "--only", "workload=matmul")
     assert "cannot run: pod matmul: matmul is for GPUs and CPUs" in text
 

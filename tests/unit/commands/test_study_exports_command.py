@@ -68,7 +68,7 @@ def test_an_archive_says_what_is_in_it_and_what_is_missing(
     result = write_result(site)
     output, errors = typed(capsys, "study.archive", "quick", "--variant", "small")
     assert "1 result" in output and "results: 1 completed" in output
-    assert "warning: without a result yet: 5 of 6 runs" in errors
+    assert "warning: without a result yet: 10 of 11 runs" in errors
     assert "sifmark results.validate quick-small.tar.gz" in errors
     document = json.loads(typed(capsys, "study.archive", "quick", "--variant", "small", "--json", "-o", "b.tar.gz")[0])
     assert document["file"] == "b.tar.gz" and document["size"] == (folder / "b.tar.gz").stat().st_size

@@ -13,6 +13,7 @@ from sifmark.report import packages, report
 from sifmark.report.content import sections
 from sifmark.report.write import PAGE
 from sifmark.results.load import REPORT_MARKER
+from sifmark.studies.load import load_study
 
 
 @pytest.fixture(autouse=True)
@@ -38,8 +39,9 @@ def test_a_report_of_a_variant_says_so(results: Path, tmp_path: Path) -> None:
     words = ["--study", "quick", "--variant", "small", "--output", str(target)]
     assert main(["report", str(results), *words]) == 0
     page, text = (target / PAGE).read_text(), (target / "report.md").read_text()
-    assert "in minutes (small)</title>" in page and "for the study quick-small" in page
-    assert "in minutes (small)" in text and "Study: quick-small" in text
+    title = load_study("quick", "small").title
+    assert f"{title}</title>" in page and "for the study quick-small" in page
+    assert text.startswith(f"# {title}\n") and "Study: quick-small" in text
 
 
 def test_a_report_is_a_folder_whose_files_are_listed(

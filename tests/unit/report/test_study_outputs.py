@@ -134,6 +134,8 @@ def texts_of(run: Run, key: str) -> set[str]:
     value = own.get(key, run.cell.get(key))
     if value is None or value in ("max", "whole") or (key == "batch_size" and run.cell.get("scaling") == "weak"):
         return set()
+    if key == "compile" and value is True:  # the image chooses the mode
+        return set()
     if key == "strategy" and run.devices == 1:
         return {UNKNOWN}
     return {

@@ -231,6 +231,7 @@ y = "throughput"
 [variant.small]
 runs = ["a"]
 repeats = 1
+questions = ["Does it work?"]
 set = { steps = 6, batch_size = [1, 2] }
 remove = ["epochs", "samples_per_epoch"]
 [[variant.small.system]]
@@ -248,7 +249,7 @@ def test_a_variant_replaces_systems_runs_and_values(tmp_path: Path) -> None:
     assert [run.arguments for run in expanded] == [
         ("resnet50", "--batch-size", size, "--precision", "fp32", "--steps", "6") for size in ("1", "2")
     ]
-    assert study.outputs == () and study.variant == "small"
+    assert study.outputs == () and study.variant == "small" and study.questions == ("Does it work?",)
     whole = load(tmp_path, VARIANT)
     assert [len(whole.outputs), len(expand(whole, whole.systems))] == [1, 3 + 5]
 
