@@ -21,6 +21,7 @@ from sifmark.studies.overview import (
     PlanRow,
     Remark,
     cells_of_plan,
+    jobs_of,
     matrices,
     remarks_of,
     rows_of,
@@ -100,7 +101,12 @@ def _remark(remark: Remark) -> str:
     more = f" and {len(cells) - MOST_CELLS} more" if len(cells) > MOST_CELLS else ""
     which = f" {', '.join(cells[:MOST_CELLS])}{more}" if cells else ""
     word = paint(f"{remark.state}:", word="failed" if remark.state is RunState.FAILED else "")
-    return f"{word} {remark.system} {remark.group}{which}: {remark.reason}"
+    about = (f"{remark.system} {remark.group}{which}", _jobs(remark.jobs), remark.reason)
+    return f"{word} {': '.join(filter(None, about))}"
+
+
+def _jobs(jobs: Sequence[str]) -> str:
+    return f"job {', '.join(jobs)}" if jobs else ""
 
 
 def _image_reason(plan: StudyPlan, system: str) -> str:
@@ -176,7 +182,7 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
         "title": plan.study.title,
         "folder": str(plan.folder),
         "totals": {state.value: sum(each.state == state for each in plan.runs) for state in RunState},
-        "seconds_left": _seconds_left(plan),
+        "seconds_left": _seconds_left(plan.runs),
         "cells": [
             {
                 "group": cell.group,
@@ -195,12 +201,45 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
 
 
 def _show_tables(plan: StudyPlan, cells: list[MatrixCell]) -> None:
-    for matrix in matrices(cells):
+    """Print how far a study is and what is wrong, then the groups with something to do, then those that are done."""
+    output(f"{plan.study.title}: {_done(plan.runs)}")
+    output("   ".join(_of_systems(plan)))
+    for line in _remarks(plan):
+        output(line)
+    done = {
+        group: runs for group, runs in _by_group(cells).items() if all(each.state is RunState.DONE for each in runs)
+    }
+    for matrix in matrices([cell for cell in cells if cell.group not in done]):
+        output("")
         output(matrix.title)
         output_table(*matrix.columns, rows=matrix.rows)
+    if done:
         output("")
-    for line in (*_remarks(plan), _total(plan)):
-        output(line)
+        output(", ".join(f"{group}: {_done(runs)}" for group, runs in done.items()))
+
+
+def _by_group(cells: Iterable[MatrixCell]) -> dict[str, list[PlannedRun]]:
+    groups: dict[str, list[PlannedRun]] = {}
+    for cell in cells:
+        groups.setdefault(cell.group, []).extend(cell.runs)
+    return groups
+
+
+def _done(runs: Sequence[PlannedRun]) -> str:
+    """Return how many of some runs are done: `241 of 327 runs, 73 %`."""
+    done = sum(planned.state is RunState.DONE for planned in runs)
+    share = f", {100 * done // len(runs)} %" if done < len(runs) else ""
+    return f"{done} of {counted(len(runs), 'run')}{share}"
+
+
+def _of_systems(plan: StudyPlan) -> Iterator[str]:
+    """Yield how far each system is: `beta 98/109, 11 min left`."""
+    for system in plan.images:
+        runs = [planned for planned in plan.runs if planned.run.system == system]
+        if runs:
+            left = _seconds_left(runs)
+            time_left = f", {format_seconds(left)} left" if left else ""
+            yield f"{system} {sum(each.state is RunState.DONE for each in runs)}/{len(runs)}{time_left}"
 
 
 def _remarks(plan: StudyPlan) -> Iterator[str]:
@@ -213,17 +252,9 @@ def _remarks(plan: StudyPlan) -> Iterator[str]:
     listed = sorted(kinds.items(), key=lambda kind: order.index(kind[0][0]))
     for (state, reason), runs in listed[:MOST_FAILURES]:
         more = f" and {len(runs) - 1} more" if len(runs) > 1 else ""
-        jobs = dict.fromkeys(each.job.partition("_")[0] for each in runs if each.job)
-        job = f"job {', '.join(jobs)}" if jobs else ""
-        yield ": ".join(filter(None, (state, f"{labels.of(runs[0])}{more}", job, reason)))
+        yield ": ".join(filter(None, (state, f"{labels.of(runs[0])}{more}", _jobs(jobs_of(runs)), reason)))
     if len(listed) > MOST_FAILURES:
         yield f"and {len(listed) - MOST_FAILURES} other reasons: --format json has all"
-
-
-def _total(plan: StudyPlan) -> str:
-    left = _seconds_left(plan)
-    time_left = f"; about {format_seconds(left)} of runs left" if left else ""
-    return f"{counted(len(plan.runs), 'run')}: {_states(plan)}{time_left}"
 
 
 def _states(plan: StudyPlan) -> str:
@@ -232,9 +263,9 @@ def _states(plan: StudyPlan) -> str:
     return ", ".join(f"{counts[state]} {state}" for state in RunState if counts[state])
 
 
-def _seconds_left(plan: StudyPlan) -> float | None:
+def _seconds_left(runs: Iterable[PlannedRun]) -> float | None:
     """Return the estimated time of the runs that have not ended, one after the other; None if it is unknown of one."""
-    each = [planned.seconds for planned in plan.runs if planned.state not in _ENDED]
+    each = [planned.seconds for planned in runs if planned.state not in _ENDED]
     return None if None in each else sum(filter(None, each))
 
 

@@ -41,6 +41,7 @@ class Remark:
     reason: str
     cells: tuple[str, ...]  # what distinguishes the cells, such as `precision=fp32 batch_size=256`
     runs: int
+    jobs: tuple[str, ...] = ()  # in which they wait or run
 
 
 @dataclass
@@ -64,13 +65,23 @@ def remarks_of(plan: StudyPlan) -> list[Remark]:
     axes = {group.name: _varying(group) for group in plan.study.groups}
     heaps: dict[tuple[RunState, str, str, str], _Heap] = {}
     for each in plan.cells:
-        if each.reason:
+        if each.reason or each.job:
             kind = (each.state, each.run.system, each.run.group, str(each.reason))
             heaps.setdefault(kind, _Heap()).planned.append(each)
     return [
-        Remark(*kind, tuple(dict.fromkeys(describe(each, axes[kind[2]]) for each in heap.planned)), len(heap.planned))
+        Remark(
+            *kind,
+            cells=tuple(dict.fromkeys(describe(each, axes[kind[2]]) for each in heap.planned)),
+            runs=len(heap.planned),
+            jobs=jobs_of(heap.planned),
+        )
         for kind, heap in heaps.items()
     ]
+
+
+def jobs_of(runs: Iterable[PlannedRun]) -> tuple[str, ...]:
+    """Return the jobs in which some runs wait or run."""
+    return tuple(dict.fromkeys(each.job.partition("_")[0] for each in runs if each.job))
 
 
 def describe(planned: PlannedRun, keys: Iterable[str]) -> str:

@@ -157,7 +157,7 @@ def _active(evidence: Evidence) -> RunStatus | None:
     last = log.last
     if isinstance(last, Ended) and not (last.cancelled and evidence.answer is Answer.SILENT):
         return None
-    whose = f"job {job_of(log)}"
+    whose = f"job {job_of(log)}" if job_of(log) else "its job"
     unknown = {
         Answer.SILENT: f"{whose}: the scheduler does not answer",
         Answer.HIDDEN: f"{whose} of {log.submitted.user if log.submitted else 'another user'}, which is not shown here",

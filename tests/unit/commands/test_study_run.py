@@ -112,7 +112,7 @@ def test_a_failure_is_told_and_done_again_on_request(
     shown = capsys.readouterr().out
     assert "2/2" in shown and "OOM" in shown and "failed(crashed)" in shown
     assert "failed: here: resnet50 training batch size 99 (1/2) and 1 more: crashed: no more" in shown
-    assert "6 runs: 4 done, 2 failed" in shown
+    assert "4 of 6 runs, 66 %" in shown
 
 
 def test_another_study_s_folder_is_refused(run: Run) -> None:
@@ -168,7 +168,7 @@ def test_watching_ends_when_all_is_done(
     time.sleep(0.2)
     studies.run(settings, study=file)
     watching.join(timeout=60)
-    assert not watching.is_alive() and "2 runs: 2 done" in capsys.readouterr().out
+    assert not watching.is_alive() and "2 of 2 runs" in capsys.readouterr().out
 
 
 def test_only_tables_are_watched(settings: Settings) -> None:
