@@ -33,7 +33,7 @@ from entrypoints.runs.numerics_check import check_before_runs, not_made
 from entrypoints.runs.output import ON_STDOUT, ResultSchema, Writer, line_text, open_writer
 from entrypoints.runs.report import duration_text, main_text, report
 from entrypoints.runs.supervise import Orders
-from entrypoints.system import environment, host, session
+from entrypoints.system import environment, host, memory, session
 from entrypoints.system.console import aligned, status
 from entrypoints.system.image import file_of
 
@@ -142,6 +142,7 @@ class Series:
         peaks.table()
         nothing = not_begun(card, runs[0], host.conditions(rapl.power_cap))
         self.contract.problems(self.document(card, nothing, nothing.outcome, None, not_run("not begun"), lambda: True))
+        memory.keep_pages()
 
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
         """Execute the runs of one workload, after its correctness check and perhaps a search for its batch."""

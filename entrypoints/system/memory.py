@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import resource
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Iterable
 from entrypoints.system import cgroups, host
 from entrypoints.system.facts import MIB, fact
 
+MADV_WILLNEED, MADV_POPULATE_READ = 3, 22  # linux/mman.h; the latter from Linux 5.14 on
 OOM_SCORE = Path("/proc/self/oom_score_adj")
 VICTIM = 500  # as if the process used half of all memory in addition: far above any parent
 
@@ -50,6 +52,23 @@ def unlimit_process() -> None:
     """Undo `limit_process`."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def keep_pages() -> None:
+    """Read the pages of all files that this process has mapped, so that none has to be read later.
+
+    An image's file system may be gone when a run ends: Slurm's SIGTERM also reaches the program that mounts it, and a
+    page of a library that is not in memory by then is a bus error. Old kernels read them in the background.
+    """
+    with contextlib.suppress(OSError, AttributeError, ValueError):  # no /proc, or a C library without madvise
+        madvise = ctypes.CDLL(None).madvise
+        madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        for line in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
+            addresses, rights, _, _, inode = line.split()[:5]
+            if inode != "0" and rights.startswith("r"):
+                start, end = (int(address, 16) for address in addresses.split("-"))
+                if madvise(start, end - start, MADV_POPULATE_READ):
+                    madvise(start, end - start, MADV_WILLNEED)
 
 
 def die_first() -> None:

@@ -1,5 +1,6 @@
 """The folder of a study's results: `<results>/<study>`, which belongs to one study."""
 
+import re
 import shutil
 from contextlib import suppress
 from dataclasses import asdict
@@ -14,6 +15,7 @@ from sifmark.results.load import STUDY_MARKER, StudyOwner, owner_of
 from sifmark.studies.study import PlannedRun, Study, StudyPlan
 
 _EARLIER = ".earlier"  # a folder beside the results of a system, which those who read a folder of them leave out
+_SAYS_NOTHING = re.compile(r"  remedy: |srun: error: .* Exited with exit code \d+$")
 _TAIL = 4096  # bytes of a log that are looked at
 LEAST_SPACE = 32 << 20  # bytes that have to be free: for the logs and results of runs side by side
 JOBS = "jobs"
@@ -117,9 +119,9 @@ def tail(log: Path) -> str:
 
 
 def last_line(log: Path) -> str:
-    """Return the last line of a log that is neither blank nor the remedy of an error, shortened."""
+    """Return the last line of a log that says something, shortened: no remedy of an error, no end of a task."""
     lines = reversed(tail(log).splitlines())
-    return next((line.strip()[:300] for line in lines if line.strip() and not line.startswith("  remedy: ")), "")
+    return next((line.strip()[:300] for line in lines if line.strip() and not _SAYS_NOTHING.match(line)), "")
 
 
 def run_lock(folder: Path, system: str, key: str) -> Path:

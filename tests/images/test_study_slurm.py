@@ -24,7 +24,7 @@ from sifmark.core.files import sha256_file
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import Settings, load_settings
 from sifmark.results.rules import violations_of
-from sifmark.studies.events import Ended, Started, Submitted, note, read_log
+from sifmark.studies.events import EVENTS, Ended, Started, Submitted, note, read_log
 from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import jobs_folder
 from sifmark.studies.images import ImageHashes
@@ -565,11 +565,12 @@ def test_the_page_shows_what_its_commands_print_on_a_cluster(with_image: Cluster
     for line, shown in sessions:
         done = call(["bash", "-c", f"{line} 2>&1"], env={**os.environ, "PATH": path})
         assert documentation.pattern(shown).search(done.stdout), f"$ {line}\n{done.stdout}"
-    with_image.results = with_image.folder / "results" / "quick-small"
-    (state,) = with_image.waits()
-    assert state.state is RunState.DONE, state
-    (result,) = (with_image.results / "here").glob("*.json")
-    assert problems_of(result) == [] and json.loads(result.read_text())["status"]["state"] == "completed"
+    here = with_image.folder / "results" / "quick-small" / "here"
+    logs = list(here.glob(f"{EVENTS}/*.jsonl"))
+    results = [here / f"{log.stem}.json" for log in logs]
+    wait_for(lambda: all(isinstance(read_log(result).last, Ended) for result in results))
+    assert results and all(problems_of(result) == [] for result in results)
+    assert {json.loads(result.read_text())["status"]["state"] for result in results} == {"completed"}
 
 
 def fail_node(here: Cluster) -> str:

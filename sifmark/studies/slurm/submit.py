@@ -1,12 +1,12 @@
 """Submission of a plan's runs as job arrays, once each, after checks of images, data and disk space."""
 
 import os
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
 
 from sifmark.core.console import counted, warn
@@ -141,7 +141,7 @@ def _arrays(runs: list[PlannedRun], plan: StudyPlan, settings: Settings, jobs: _
         name: started_image(system, options[name], settings, _of(system, runs)) for name, system in systems.items()
     }
     folder = jobs_folder(plan.folder.absolute())
-    stamp = _stamp(folder)
+    stamp = _stamp()
     busy = [name for name in systems if jobs.active(name)]
     for number, array in enumerate(arrays_of(runs, options, jobs.at_least, busy), start=1):
         shape = array.shape
@@ -160,11 +160,9 @@ def _arrays(runs: list[PlannedRun], plan: StudyPlan, settings: Settings, jobs: _
         )
 
 
-def _stamp(folder: Path) -> str:
-    """Return the time as the names of arrays begin with it, as no earlier one does: two submissions take a second."""
-    text = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    names = chain([text], (f"{text}.{number}" for number in count(2)))
-    return next(name for name in names if not any(folder.glob(f"{name}-*")))
+def _stamp() -> str:
+    """Return how the names of arrays of a submission begin: by its time, and so that no other one has the same."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def _of(system: System, runs: Iterable[PlannedRun]) -> list[PlannedRun]:

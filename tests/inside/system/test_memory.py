@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -166,3 +168,28 @@ def test_the_kernels_killer_takes_the_child_and_the_parent_tells(double, small_g
 def test_libraries_of_gpus_that_find_no_memory_are_understood(said):
     assert child.describe_failure(RuntimeError(said)).state == "out_of_memory"
     assert child.describe_failure(RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED")).state == "crashed"
+
+
+def test_pages_of_mapped_files_are_in_memory_before_they_are_needed(tmp_path):
+    """The file system that they come from may be gone by then."""
+    size = 4 << 20
+    path = tmp_path / "library"
+    path.write_bytes(bytes(size))
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, size, os.POSIX_FADV_DONTNEED)
+        mapping = mmap.mmap(stream.fileno(), size, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+    resident = (ctypes.c_ubyte * (size // mmap.PAGESIZE))()
+    begin = ctypes.c_char.from_buffer(mapping)
+
+    def pages():
+        libc = ctypes.CDLL(None)
+        assert libc.mincore(ctypes.c_void_p(ctypes.addressof(begin)), ctypes.c_size_t(size), resident) == 0
+        return sum(flag & 1 for flag in resident)
+
+    if pages() == len(resident):
+        pytest.skip("this file system keeps all pages in memory")
+    memory.keep_pages()
+    assert pages() == len(resident)
+    del begin
+    mapping.close()
