@@ -191,5 +191,3 @@ def test_pages_of_mapped_files_are_in_memory_before_they_are_needed(tmp_path):
         pytest.skip("this file system keeps all pages in memory")
     memory.keep_pages()
     assert pages() == len(resident)
-    del begin
-    mapping.close()
