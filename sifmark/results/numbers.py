@@ -110,6 +110,11 @@ def split_interval(text: str) -> tuple[str, str]:
     return before, f"[{rest}" if rest else ""
 
 
+def compact(text: str) -> str:
+    """Return a text with intervals as narrow tables have them: `±1.2%`."""
+    return text.replace("± ", "±").replace(" %", "%")
+
+
 def format_scaled(value: float, unit: str) -> str:
     """Return a number with the decimal prefix that leaves one to three digits before the point: `8.178 GFLOP`."""
     factor, prefix = next(((f, p) for f, p in _SI if abs(value) >= f), (1.0, ""))

@@ -25,7 +25,8 @@ from sifmark.report.site.site import SiteOptions, draw, make_site
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.query import Query
-from sifmark.results.comparison.tables import as_text, ratio_text
+from sifmark.results.comparison.tables import ratio_text
+from sifmark.results.comparison.text import as_text
 from sifmark.results.summary import summary
 from sifmark.studies.published.comparison import compare_with_published
 

@@ -1,0 +1,687 @@
+"""A comparison for people: systems as columns, configurations as rows, the answer first, and notes last.
+
+A terminal gets as many words as its width has room for: `1.225x slower ±0.8%`, or `0.816x ±0.8% -`, or `0.816x -`. What
+is piped has all of them.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from itertools import chain
+from typing import Any
+
+from sifmark.core.console import GAP, counted, fold, text_width
+from sifmark.results.catalogue import KINDS, Direction, column_of, direction_of
+from sifmark.results.comparison.columns import (
+    CPU,
+    DEVICE_NAME,
+    MOST_SYSTEMS,
+    OF_DEVICE,
+    SITE,
+    Following,
+    Grid,
+    Line,
+    cell_text,
+    grid_of,
+)
+from sifmark.results.comparison.compare import Comparison, ComparisonTable
+from sifmark.results.comparison.forest import WIDTH, Dot, forest, letters_of
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.observation import CONCURRENCY, PRECISION, PRECISION_KIND
+from sifmark.results.comparison.repeats import RepeatGroup, Scaling, varying_fields
+from sifmark.results.comparison.scaling import BATCH, DEVICES, THROUGHPUT
+from sifmark.results.comparison.tables import (
+    EXPECTED,
+    MARKDOWN,
+    TEXT,
+    Cells,
+    TableStyle,
+    counts_of,
+    factor_text,
+    incompatibility_text,
+    notes_of,
+    percentage_text,
+    ratio_text,
+    reference_name,
+)
+from sifmark.results.marks import MARKS
+from sifmark.results.numbers import WIDE as WIDE_INTERVAL
+from sifmark.results.numbers import Scale, compact, format_number, format_quantity, scale_of, split_interval
+from sifmark.results.summary import PURE
+
+MOST_NOTES = 12
+LEAST_SCALE = 20  # columns of a scale on which ratios are drawn
+WIDE = 140  # columns of a terminal from which ratios are drawn too
+RECIPE, BUILD = "provenance.image.recipe", "provenance.image.build_key"
+FRAMEWORK = "provenance.software.framework_version"
+_OF_SYSTEMS = (DEVICE_NAME, RECIPE, BUILD, FRAMEWORK, CPU)  # above all tables
+_OVERVIEW_COLUMN = 17  # columns of a terminal that a system takes there
+_NAME_WIDTH = 20  # columns that the name of a workload gets at least
+# Names of columns on a terminal with room for words, and with less.
+_HEADS = {
+    DEVICES: ("devices", "dev"),
+    BATCH: ("batch", "batch"),
+    CONCURRENCY: ("clients", "cli"),
+    PRECISION: ("precision", "prec"),
+    DEVICE_NAME: ("device", "device"),
+    CPU: ("CPU", "CPU"),
+}
+_STATES = {"out_of_memory": "OOM", "timed_out": "timeout"}
+_BETTER, _WORSE, _MORE, _LESS, _SAME, _UNKNOWN = "+-><=?"
+_SIGNS = {
+    _BETTER: "better",
+    _WORSE: "worse",
+    _MORE: "more",
+    _LESS: "less",
+    _SAME: "no difference shown",
+    _UNKNOWN: "cannot tell",
+}
+Block = tuple[str, list[Cells]]  # a table and what stands above it
+Parts = tuple[str, ...]  # of a cell: numbers end together in the first of them and in the one of a ratio
+_RATIO_PART = 4
+
+
+class Detail(IntEnum):
+    """How much a cell says."""
+
+    FULL = 0  # all words, with what one cannot tell and why
+    WORDS = 1
+    SIGNS = 2
+    BARE = 3  # signs, and ratios without intervals
+
+
+def as_text(comparison: Comparison, details: bool = False, style: TableStyle = TEXT) -> str:
+    """Return tables as text, for a terminal if the style has a width.
+
+    With `details` also what all results of a table have in common.
+    """
+    tables = sorted(comparison.tables, key=lambda table: KINDS.index(_kind(table)))
+    grids = [grid_of(table, comparison) for table in tables]
+    steps = (Detail.FULL,) if style.width is None else (Detail.WORDS, Detail.SIGNS, Detail.BARE)
+    texts = [_Text(comparison, grids, style, step) for step in steps]
+    best, tables_of = (next(filter(fits, texts), texts[-1]) for fits in (_Text.overview_fits, _Text.tables_fit))
+    return "\n".join(tables_of.lines(best, details))
+
+
+def as_markdown(comparison: Comparison, details: bool = False) -> str:
+    """Return the same tables in Markdown."""
+    return as_text(comparison, details, MARKDOWN)
+
+
+@dataclass(frozen=True)
+class Contest:
+    """Lines among which systems have a best one: those by the name of the system, and what the lines have in common."""
+
+    grid: Grid
+    label: str
+    best: dict[str, RepeatGroup]
+
+    def winner(self, metric: str) -> tuple[str, RepeatGroup | None]:
+        """Return the best of all systems but the first, which has the baselines."""
+        others = list(self.best.items())[1:]
+        better = min if direction_of(metric) is Direction.LOWER else max
+        return better(others, key=lambda item: item[1].means[metric].value or 0.0) if others else ("", None)
+
+
+class _Text:
+    """The tables of a comparison at one level of detail."""
+
+    def __init__(self, comparison: Comparison, grids: Sequence[Grid], style: TableStyle, detail: Detail) -> None:
+        self.comparison, self.query, self.style, self.detail = comparison, comparison.query, style, detail
+        self.grids = grids
+        self.signs: set[str] = set()  # that some cell has, and the letters of marks
+        self.letters: set[str] = set()
+        self.elsewhere = False  # whether a best number has no ratio
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        """The systems that the overview compares, that of the baselines first; alone if there are too many others."""
+        baseline, *others = dict.fromkeys(system.name for grid in self.grids for system in grid.systems)
+        most = MOST_SYSTEMS if self.style.width is None else self.style.width // _OVERVIEW_COLUMN - 2
+        return [baseline, *others] if len(others) <= most else [baseline]
+
+    @cached_property
+    def overview(self) -> list[Cells]:
+        """The best of each table, if there are several."""
+        return self._overview() if self.query.relative and len(self.grids) > 1 else []
+
+    @cached_property
+    def blocks(self) -> list[list[Block]]:
+        """The tables of each grid."""
+        return [self._blocks(grid) for grid in self.grids]
+
+    def overview_fits(self) -> bool:
+        """Return whether the overview has to be folded at most in the names of workloads."""
+        return not self.overview or self._has_room([["", *row[1:]] for row in self.overview], besides=_NAME_WIDTH)
+
+    def tables_fit(self) -> bool:
+        """Return whether no other table has to be folded."""
+        return all(self._has_room(table) for blocks in self.blocks for _, table in blocks)
+
+    def lines(self, best: "_Text", details: bool) -> Iterator[str]:
+        """Yield everything: systems, the best of each by another text, tables, notes."""
+        said, systems = self._systems()
+        yield from map(self.style.line, systems)
+        if best.overview:
+            yield from [""] * bool(systems)
+            yield from self.style.table(best.drawn_overview())
+        for number, (grid, blocks) in enumerate(zip(self.grids, self.blocks, strict=True)):
+            yield from [""] * bool(number or systems or best.overview)
+            yield from self._titled(grid, said, details)
+            for heading, table in blocks:
+                yield ""
+                if heading:
+                    yield self.style.line(heading)
+                yield from self.style.table(table)
+            if grid.table.scalings:
+                yield ""
+                yield from self.style.table(self._scaling(grid))
+        notes = list(dict.fromkeys(chain(self._doubts(), notes_of(self.comparison))))
+        legend = [*self._legend(self.signs | best.signs, best.elsewhere)]
+        if legend or notes:
+            yield ""
+            yield from map(self.style.line, [*legend, *notes[:MOST_NOTES]])
+        if len(notes) > MOST_NOTES:
+            yield self.style.line(f"and {counted(len(notes) - MOST_NOTES, 'note')} more: --format json has them all")
+
+    # Around the tables
+
+    def _systems(self) -> tuple[set[str], list[str]]:
+        """Return what is said of systems above all tables: the fields, and a line for each system, or for all."""
+        known: dict[str, dict[str, set[str]]] = {}
+        rows = {leader for grid in self.grids for leader in grid.following if leader != DEVICES}
+        keys = {name for grid in self.grids for name in grid.keys} - rows
+        fields = [name for name in _OF_SYSTEMS if name not in keys]
+        for name, values in chain.from_iterable(map(_named_systems, self.grids)):
+            of_system = known.setdefault(name, {})
+            for field in fields:
+                if values.get(field) is not None:
+                    of_system.setdefault(field, set()).add(cell_text(values[field]))
+        first, *others = known.values() if known else [{}]
+        differing = [name for name in fields if any(each.get(name) != first.get(name) for each in others)]
+        said = {name for name in differing if all(len(each.get(name, ())) <= 1 for each in known.values())}
+        texts = {name: text for name, values in known.items() if (text := _system_text(values, said))}
+        if not texts:
+            return set(), []
+        width = max(map(text_width, texts))
+        baseline = self.grids[0].systems[0].name if self.query.relative else None
+        return said, [
+            f"{name}{' ' * (width - text_width(name))}  {text}{' (baseline)' * (name == baseline)}".rstrip()
+            for name, text in texts.items()
+        ]
+
+    def _titled(self, grid: Grid, said: set[str], details: bool) -> Iterator[str]:
+        line, table = self.style.line, grid.table
+        yield line(_title(table))
+        if details:
+            varying = varying_fields(table.rows)
+            common = {name: value for name, value in table.rows[0].fields.items() if name not in varying}
+            texts = [f"{column_of(n)} {cell_text(v)}" for n, v in common.items() if not _is_expected(n, v)]
+            yield line(f"workload {table.group.identity}; in all: {', '.join(texts)}")
+        for incompatibility in table.allowed:
+            yield line(f"ALLOWED although not comparable: {incompatibility_text(incompatibility)}")
+        yield from map(line, self._differing(grid, said))
+        for leader, following in grid.following.items():
+            names = [name for name in next(iter(following.values())) if not _is_said(name, leader, following, said)]
+            texts = [
+                f"{column_of(name)} {' / '.join(dict.fromkeys(each.get(name, '-') for each in following.values()))}"
+                for name in names
+            ]
+            if texts:
+                yield line(f"with {self._head(leader)}: {', '.join(texts)}")
+
+    def _differing(self, grid: Grid, said: set[str]) -> Iterator[str]:
+        """Yield in which settings the columns differ, besides what is asked for and what is said of systems."""
+        named = {SITE, *([self.query.baseline[0]] if self.query.baseline else [])}
+        if PRECISION in named:
+            named.add(PRECISION_KIND)
+        if texts := [f"{column_of(name)} {' / '.join(v)}" for name, v in grid.differing(named | said)]:
+            yield f"the columns differ in {', '.join(texts)}"
+
+    def _legend(self, signs: set[str], elsewhere: bool) -> Iterator[str]:
+        """Yield what signs and letters mean."""
+        if signs:
+            texts = [f"{sign} {word}" for sign, word in _SIGNS.items() if sign in signs]
+            baseline = self.grids[0].systems[0].name
+            yield f"beside a number its ratio to {baseline}: {', '.join(texts)}"
+        if elsewhere:
+            yield "in parentheses the best number of a system, of another configuration, which has no ratio"
+        marks = [mark for mark in MARKS if mark.symbol in self.letters]
+        if marks:
+            yield f"{', '.join(f'{mark.symbol} {mark.name}' for mark in marks)}: do not publish these"
+
+    def _doubts(self) -> Iterator[str]:
+        """Yield why one cannot tell, where the cells do not say it."""
+        if self.detail is Detail.FULL:
+            return
+        shown = (row.ratios.get(name) for grid in self.grids for row in grid.table.rows for name in grid.table.metrics)
+        doubts = Counter(ratio.doubt for ratio in shown if ratio is not None and ratio.doubt)
+        if doubts:
+            texts = [f"{doubt} ({counted(count, 'ratio')})" for doubt, count in doubts.items()]
+            yield f"cannot tell: {', '.join(texts)}"
+
+    # Tables
+
+    def _blocks(self, grid: Grid) -> list[Block]:
+        """Return tables with what stands above them: one for all metrics, or on a terminal one for each."""
+        metrics = grid.table.metrics
+        if len(grid.systems) == 1 and not grid.relative:
+            table = self._by_metric(grid)
+            if self._has_room(table):
+                return [("", table)]
+        if self.style.width is None or len(grid.lines) == 1:
+            return [("", table) for table in self._divided(grid, metrics, named=True)]
+        scales = _scales(grid.table)
+        return [
+            ("" if number else f"{metric} [{scales[metric].unit}]", table)
+            for metric in metrics
+            for number, table in enumerate(self._divided(grid, [metric], named=False))
+        ]
+
+    def _divided(self, grid: Grid, metrics: Sequence[str], named: bool) -> list[list[Cells]]:
+        """Return a table, or several with fewer systems each where that makes them fit."""
+        first = int(grid.relative)
+        others = range(first, len(grid.systems))
+        tables: list[list[Cells]] = []
+        for size in range(max(1, len(others)), 0, -1):
+            parts = [others[begin : begin + size] for begin in range(0, max(1, len(others)), size)]
+            tables = [
+                self._table(grid, [*range(first), *part], self._lines_of(grid, part), metrics, named) for part in parts
+            ]
+            if self.detail is not Detail.BARE or all(map(self._has_room, tables)):
+                break
+        return tables
+
+    @staticmethod
+    def _lines_of(grid: Grid, systems: Sequence[int]) -> list[Line]:
+        """Return the lines of a table of some systems: the first has all, others those that say something of theirs."""
+        if not systems or systems[0] <= grid.relative:
+            return grid.lines
+        return [line for line in grid.lines if any(n in line.cells or n in line.failed for n in systems)]
+
+    def _table(
+        self, grid: Grid, systems: Sequence[int], lines: Sequence[Line], metrics: Sequence[str], named: bool
+    ) -> list[Cells]:
+        """Return a row for each configuration and metric, with columns for these systems."""
+        scales = _scales(grid.table)
+        places = [(line, metric) for metric in metrics for line in lines]
+        if self.style.width is None:
+            places = [(line, metric) for line in lines for metric in metrics]
+        columns = self._key_columns(grid, [line for line, _ in places])
+        if named:
+            columns.append(["metric", *(f"{metric} [{scales[metric].unit}]" for _, metric in places)])
+        for number in systems:
+            columns += self._system_columns(grid, number, places, scales)
+        table = [list(row) for row in zip(*columns, strict=True)]
+        return self._drawn(table, [self._dots(grid, line, metric) for line, metric in places])
+
+    def _system_columns(
+        self, grid: Grid, number: int, places: Sequence[tuple[Line, str]], scales: dict[str, Scale]
+    ) -> list[list[str]]:
+        """Return the column of a system, and that of its ratios where these have one of their own."""
+        name, uniform = grid.systems[number].name, counts_of(grid.table.rows)
+        values = [self._value(line, number, metric, scales[metric], uniform) for line, metric in places]
+        if not (grid.relative and number):
+            return [self._padded(name, values)]
+        ratios = [self._ratio(line.cells.get(number), metric, grid.table.units[metric]) for line, metric in places]
+        if self.detail >= Detail.SIGNS:
+            both = [
+                value if isinstance(value, str) else value + ratio for value, ratio in zip(values, ratios, strict=True)
+            ]
+            return [self._padded(name, both)]
+        head = f"{name} / {grid.systems[0].name}"
+        return [self._padded(name, values), self._padded(head, ratios)]
+
+    def _value(self, line: Line, number: int, metric: str, scale: Scale, uniform: int) -> Parts | str:
+        row = line.cells.get(number)
+        if row is None:
+            state = line.failed.get(number, "")
+            words = state.replace("_", " ")
+            return (words if self.detail <= Detail.WORDS else _STATES.get(state, words)) or "-"
+        mean, count = row.means[metric], len(row.observations)
+        if mean.value is None:
+            return "-"
+        value, interval = split_interval(scale.text(mean.value, mean.low, mean.high))
+        part = f"({mean.count} of {count})" if mean.count < count else ""
+        repeats = "" if uniform or self.detail >= Detail.SIGNS else f"n={mean.count}"
+        return value, self._short(interval), " ".join(filter(None, (part, repeats))), self._marks_of(row)
+
+    def _ratio(self, row: RepeatGroup | None, metric: str, unit: str) -> Parts:
+        ratio = row.ratios.get(metric) if row else None
+        if ratio is None or ratio.value is None:
+            return "" if self.detail >= Detail.SIGNS else "-", "", ""
+        if self.detail < Detail.SIGNS:
+            factor, _, words = ratio_text(ratio, unit, brief=self.detail is Detail.WORDS).partition(" ")
+            return factor, self._short(words), ""
+        return self._signed(ratio, metric)
+
+    def _signed(self, ratio: Ratio, metric: str) -> Parts:
+        """Return a ratio with a sign in place of its verdict."""
+        sign = _sign(ratio, metric)
+        self.signs.add(sign)
+        if ratio.low is None:
+            return f"{format_number(ratio.value or 0.0)}x", "", sign
+        factor, _, interval = factor_text(ratio).partition(" ")
+        return factor, self._short(interval) if self.detail is Detail.SIGNS else "", sign
+
+    def _marks_of(self, row: RepeatGroup) -> str:
+        """Return the letters of the reasons not to publish a number; only a terminal has them, beside the number."""
+        if self.style.width is None:
+            return ""
+        codes = frozenset().union(*(each.marks for each in row.observations))
+        letters = "".join(mark.symbol for mark in MARKS if mark.everywhere and mark.code in codes)
+        self.letters.update(letters)
+        return letters
+
+    def _by_metric(self, grid: Grid) -> list[Cells]:
+        """Return a row for each configuration with a column for each metric."""
+        scales, rows = _scales(grid.table), grid.lines
+        columns = [
+            self._column(self._head(name), [line.keys[number] for line in rows])
+            for number, name in enumerate(grid.keys)
+        ]
+        columns.append(self._column("n", [str(sum(len(row.observations) for row in line.rows)) for line in rows]))
+        for metric in grid.table.metrics:
+            values = [self._value(line, 0, metric, scales[metric], uniform=1) for line in rows]
+            columns.append(self._padded(f"{metric} [{scales[metric].unit}]", values))
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def _percentage(self, ratio: Ratio) -> str:
+        """Return an efficiency with its interval, on a terminal in points."""
+        text = percentage_text(ratio)
+        if self.detail is Detail.FULL or ratio.value is None or ratio.low is None or ratio.high is None:
+            return text
+        reach = 100 * max(ratio.high - ratio.value, ratio.value - ratio.low)
+        return f"{ratio.value:.0%} ±{reach:.0f}" if reach <= WIDE_INTERVAL else text
+
+    def _reference(self, row: RepeatGroup) -> str:
+        if self.detail is Detail.FULL:
+            return reference_name(row)
+        return f"batch {row.fields[BATCH]} on {row.fields[DEVICES]}"
+
+    def _scaling(self, grid: Grid) -> list[Cells]:
+        """Return a row for each way in which a configuration scales, with the reference that it is relative to."""
+        names = [system.name for system in grid.systems]
+        alone = len(names) == 1
+        rows: dict[tuple[str, ...], dict[int, Sequence[str]]] = {}
+        for kind, line, number, scaling in _scalings(grid):
+            speedup, efficiency = factor_text(scaling.speedup), self._percentage(scaling.efficiency)
+            key = (kind, *line.keys, self._reference(scaling.reference))
+            rows.setdefault(key, {})[number] = (self._short(speedup), efficiency)
+        if alone:
+            heads = ["speed-up", "efficiency"]
+            values = [list(cells[0]) for cells in rows.values()]
+        else:
+            heads = [f"efficiency, {name}" if self.detail is Detail.FULL else name for name in names]
+            values = [[cells.get(number, ("", "-"))[1] for number in range(len(names))] for cells in rows.values()]
+        columns = [
+            self._column(head, [key[number] for key in rows])
+            for number, head in enumerate(["scaling", *map(self._head, grid.keys)])
+        ]
+        keys = [list(row) for row in zip(*columns, strict=True)]
+        ends = [heads, *values], ["reference", *(key[-1] for key in rows)]
+        return [[*key, *cells, reference] for key, cells, reference in zip(keys, *ends, strict=True)]
+
+    def _overview(self) -> list[Cells]:
+        """Return a row for each table, precision and extreme number of devices: the best of each side, and ratios.
+
+        A ratio is only that of two rows with the same configuration.
+        """
+        baseline, *others = self._columns
+        rows = []
+        for contest in self._contests():
+            grid, first = contest.grid, contest.best[baseline]
+            metric = grid.table.metrics[0]
+            title = f"{grid.table.title.partition(',')[0]} {_kind(grid.table)}"
+            if self.detail is not Detail.FULL and metric != THROUGHPUT:
+                title += f", {metric}"
+            cells = [self._compared(contest.best.get(name), first, metric, grid) for name in others]
+            if not others:
+                name, row = contest.winner(metric)
+                cells = [f"{name}: {self._compared(row, first, metric, grid)}" if row else "-"]
+            rows.append([title, metric, contest.label, self._short(_quantity(first, metric, grid)), *cells])
+        if not rows:
+            return []
+        names = [f"{name} / {baseline}" for name in others] or ["best other"]
+        heads = ["best", "metric", self._head(DEVICES), baseline, *names]
+        kept = set(range(len(heads))) - ({1} if self.detail is not Detail.FULL else set())
+        if not any(row[2] for row in rows):
+            kept.discard(2)
+        return [[row[number] for number in sorted(kept)] for row in [heads, *rows]]
+
+    def drawn_overview(self) -> list[Cells]:
+        """Return the overview as a terminal has it: names folded to what is left, and ratios drawn."""
+        if self.style.width is None:
+            return self.overview
+        width, room = self.style.width, max(text_width(row[0]) for row in self.overview)
+        rest = sum(max(map(text_width, column)) + GAP for column in list(zip(*self.overview, strict=True))[1:])
+        room = max(min(room, width - rest), _NAME_WIDTH)
+        scale = min(WIDTH, width - rest - GAP - min(room, _NAME_WIDTH))
+        drawn = forest(self._dots_of_best(), self.style.blocks, scale) if width >= WIDE and scale >= LEAST_SCALE else []
+        if drawn:
+            room = min(room, width - rest - GAP - scale)
+        table: list[Cells] = []
+        for number, row in enumerate(self.overview):
+            same = number > 1 and row[0] == self.overview[number - 1][0]
+            first, *more = [""] if same else fold(row[0], room)
+            table.append([first, *row[1:], *drawn[number : number + 1]])
+            table += [[piece, *[""] * (len(table[0]) - 1)] for piece in more]
+        return table
+
+    def _contests(self) -> Iterator["Contest"]:
+        """Yield where sides have a best number each: of one precision, on the fewest and on the most devices."""
+        for grid in self.grids:
+            for label, lines in _contests(grid):
+                rows = [_best(lines, number, grid.table.metrics[0]) for number in range(len(grid.systems))]
+                best = {system.name: row for system, row in zip(grid.systems, rows, strict=True) if row}
+                if rows[0] is not None:
+                    yield Contest(grid, label, best)
+
+    def _dots_of_best(self) -> list[list[Dot]]:
+        baseline, *others = self._columns
+        letters, lines = letters_of(others), []
+        for contest in self._contests():
+            pairs = zip(others, letters, strict=True)
+            metric, first = contest.grid.table.metrics[0], contest.best[baseline]
+            dots = (_dot(contest.best.get(name), first, metric, letter) for name, letter in pairs)
+            lines.append([dot for dot in dots if dot])
+        return lines
+
+    def _compared(self, row: RepeatGroup | None, baseline: RepeatGroup, metric: str, grid: Grid) -> str:
+        """Return the ratio of the best of a system, or its number if it is of another configuration."""
+        if row is None:
+            return "-"
+        if row.baseline is not baseline:
+            self.elsewhere = True
+            scale = scale_of(grid.table.units[metric], [baseline.means[metric].value or 0.0])
+            return f"({scale.text(row.means[metric].value or 0.0)})"
+        parts = self._ratio(row, metric, grid.table.units[metric])
+        return " ".join(filter(None, parts))
+
+    # Cells
+
+    def _head(self, name: str) -> str:
+        if self.detail is Detail.FULL:
+            return column_of(name)
+        if name in _HEADS:
+            return _HEADS[name][self.detail >= Detail.SIGNS]
+        return column_of(name).rpartition(".")[2] if self.detail >= Detail.SIGNS else column_of(name)
+
+    def _short(self, text: str) -> str:
+        return text if self.style.width is None else compact(text)
+
+    def _key_columns(self, grid: Grid, lines: Sequence[Line]) -> list[list[str]]:
+        return [
+            self._column(self._head(name), [line.keys[number] for line in lines])
+            for number, name in enumerate(grid.keys)
+        ]
+
+    def _column(self, head: str, texts: Sequence[str]) -> list[str]:
+        """Return a column of keys: numbers end together."""
+        column = [head, *texts]
+        if not self.style.plain or not all(map(_is_number, texts)):
+            return column
+        width = max(map(text_width, column))
+        return [" " * (width - text_width(text)) + text for text in column]
+
+    def _padded(self, head: str, cells: Sequence[Parts | str]) -> list[str]:
+        """Return a column with the parts of its cells below each other."""
+        if not self.style.plain:
+            return [head, *(cell if isinstance(cell, str) else " ".join(filter(None, cell)) for cell in cells)]
+        whole = [cell for cell in cells if isinstance(cell, tuple)]
+        widths = [max(map(text_width, part)) for part in zip(*whole, strict=True)]
+        texts = [
+            cell.rjust(widths[0] if widths else 0) if isinstance(cell, str) else _joined(cell, widths) for cell in cells
+        ]
+        return [head, *texts]
+
+    def _has_room(self, table: Sequence[Sequence[str]], besides: int = 0) -> bool:
+        """Return whether a table fits, with so many columns of a terminal besides."""
+        if self.style.width is None:
+            return True
+        widths = [max(map(text_width, column)) for column in zip(*table, strict=True)]
+        return sum(widths) + GAP * (len(widths) - 1) + besides <= self.style.width
+
+    # Pictures
+
+    def _dots(self, grid: Grid, line: Line, metric: str) -> list[Dot]:
+        if not grid.relative:
+            return []
+        letters = letters_of([system.name for system in grid.systems[1:]])
+        rows = ((line.cells.get(number), letter) for number, letter in enumerate(letters, start=1))
+        dots = (_dot(row, row.baseline, metric, letter) for row, letter in rows if row and row.baseline)
+        return [dot for dot in dots if dot]
+
+    def _drawn(self, table: list[Cells], dots: Sequence[Sequence[Dot]]) -> list[Cells]:
+        """Return a table with its ratios drawn, if it is the only one and there is room."""
+        if len(self.grids) > 1 or self.style.width is None or self.style.width < WIDE:
+            return table
+        drawn = forest(dots, self.style.blocks)
+        wider = [[*row, scale] for row, scale in zip(table, drawn, strict=True)] if drawn else table
+        return wider if self._has_room(wider) else table
+
+
+def _joined(parts: Parts, widths: Sequence[int]) -> str:
+    """Return parts at their places; the first one and that of a ratio end together."""
+    texts = []
+    for number, (part, width) in enumerate(zip(parts, widths, strict=True)):
+        blanks = " " * (width - text_width(part))
+        if width:
+            texts.append(blanks + part if number in (0, _RATIO_PART) else part + blanks)
+    return " ".join(texts).rstrip()
+
+
+def _scalings(grid: Grid) -> Iterator[tuple[str, Line, int, Scaling]]:
+    """Yield how rows scale, by kind, each with its line and the number of its system."""
+    places = {id(row): (line, number) for line in grid.lines for number, row in line.cells.items()}
+    order = {id(line): number for number, line in enumerate(grid.lines)}
+    found = [(scaling.kind, *places[id(row)], scaling) for row, scaling in grid.table.scalings if id(row) in places]
+    yield from sorted(found, key=lambda each: (each[0], order[id(each[1])]))
+
+
+def _title(table: ComparisonTable) -> str:
+    group = table.group
+    phase = "" if group.phase == "steady" else f", phase {group.phase}"
+    precision = {row.fields.get(PRECISION) for row in table.rows}
+    kinds = {row.fields.get(PRECISION_KIND) for row in table.rows}
+    word = f" ({PURE})" if kinds == {PURE} else ""
+    common = f", {precision.pop()}{word}" if len(precision) == 1 else ""
+    return f"{table.title}: {group.task}{common}, {group.source} data{phase}"
+
+
+def _kind(table: ComparisonTable) -> str:
+    kinds = {observation.kind for row in table.rows for observation in row.observations}
+    return kinds.pop() if len(kinds) == 1 else table.group.task
+
+
+def _is_said(name: str, leader: str, following: Following, said: set[str]) -> bool:
+    """Return whether what the name of a system decides is said above all tables, or follows from its device."""
+    if leader == DEVICES:
+        return False
+    named = leader == DEVICE_NAME or DEVICE_NAME in next(iter(following.values()))
+    return name in said or (name in OF_DEVICE and named)
+
+
+def _named_systems(grid: Grid) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the systems of a grid that has several, as columns or as rows, with the fields of each."""
+    if len(grid.systems) > 1:
+        yield from ((system.name, system.fields) for system in grid.systems)
+    for leader, following in grid.following.items():
+        if leader != DEVICES:
+            yield from ((value, {leader: value, **fields}) for value, fields in following.items())
+
+
+def _system_text(values: dict[str, set[str]], said: set[str]) -> str:
+    """Return what a system is, in words: its device, image, framework and processor, as far as systems differ."""
+    texts = {name: next(iter(values[name])) for name in _OF_SYSTEMS if name in said and name in values}
+    if RECIPE in texts and BUILD in texts:
+        texts[RECIPE] = f"{texts[RECIPE]} ({texts.pop(BUILD).removeprefix('sha256:')})"
+    return ", ".join(texts.values())
+
+
+def _contests(grid: Grid) -> Iterator[tuple[str, list[Line]]]:
+    """Yield the lines among which each system has a best one: of one precision, and the fewest and most devices."""
+    groups: dict[tuple[str, float], list[Line]] = {}
+    varying = varying_fields(grid.table.rows)
+    for line in grid.lines:
+        for row in line.rows[:1]:
+            precision = cell_text(row.fields.get(PRECISION)) if PRECISION in grid.keys else ""
+            devices = row.fields.get(DEVICES) if DEVICES in varying and DEVICES in grid.keys else None
+            groups.setdefault((precision, float(devices or 0)), []).append(line)
+    for precision in dict.fromkeys(precision for precision, _ in groups):
+        counts = sorted(count for each, count in groups if each == precision)
+        for count in dict.fromkeys((counts[0], counts[-1])):
+            devices = f"{count:.0f}" if count else ""
+            yield " ".join(filter(None, (precision, devices))), groups[precision, count]
+
+
+def _best(lines: Sequence[Line], number: int, metric: str) -> RepeatGroup | None:
+    rows = [line.cells[number] for line in lines if number in line.cells]
+    measured = [row for row in rows if row.means[metric].value is not None]
+    better = min if direction_of(metric) is Direction.LOWER else max
+    return better(measured, key=lambda row: row.means[metric].value or 0.0, default=None)
+
+
+def _quantity(row: RepeatGroup, metric: str, grid: Grid) -> str:
+    mean = row.means[metric]
+    return format_quantity(mean.value or 0.0, grid.table.units[metric], mean.low, mean.high)
+
+
+def _sign(ratio: Ratio, metric: str) -> str:
+    verdict, direction = ratio.verdict, direction_of(metric)
+    if verdict not in ("more", "less"):
+        return _UNKNOWN if verdict == "cannot tell" else _SAME
+    if direction is Direction.NONE:
+        return _MORE if verdict == "more" else _LESS
+    return _BETTER if (verdict == "more") is (direction is Direction.HIGHER) else _WORSE
+
+
+def _dot(row: RepeatGroup | None, baseline: RepeatGroup, metric: str, letter: str) -> Dot | None:
+    """Return a ratio to be drawn: more is better, so that of times and energy it is the inverse."""
+    direction = direction_of(metric)
+    ratio = row.ratios.get(metric) if row is not None and row.baseline is baseline else None
+    if ratio is None or not ratio.value or direction is Direction.NONE:
+        return None
+    if direction is Direction.HIGHER or not ratio.low or not ratio.high:
+        value = ratio.value if direction is Direction.HIGHER else 1 / ratio.value
+        return Dot(letter, value, ratio.low, ratio.high)
+    return Dot(letter, 1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+
+
+def _scales(table: ComparisonTable) -> dict[str, Scale]:
+    """Return the unit in which a table shows each metric."""
+    means = {metric: [row.means[metric].value for row in table.rows] for metric in table.metrics}
+    return {
+        metric: scale_of(table.units[metric], (value for value in values if value is not None))
+        for metric, values in means.items()
+    }
+
+
+def _is_number(text: str) -> bool:
+    return text.replace(".", "", 1).isdigit()
+
+
+def _is_expected(name: str, value: object) -> bool:
+    return value is None or value is False or name == "schema_version" or value == EXPECTED.get(name)
