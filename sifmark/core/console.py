@@ -131,6 +131,17 @@ def align_columns(
             yield (" " * GAP).join(padded).rstrip()
 
 
+def has_room(rows: Sequence[Sequence[str]], width: int | None, besides: int = 0) -> bool:
+    """Return whether no column of a table has to be folded for a terminal of this width; None is one without end.
+
+    `besides` are columns of the terminal for something else.
+    """
+    if width is None:
+        return True
+    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
+    return sum(widths) + GAP * (len(widths) - 1) + besides <= width
+
+
 def fold(text: str, width: int, indent: int = 0) -> list[str]:
     """Return a text in lines of at most `width` columns of a terminal: broken at blanks, else within words.
 

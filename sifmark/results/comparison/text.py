@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from sifmark.core.console import GAP, counted, fold, text_width
+from sifmark.core.console import GAP, counted, fold, has_room, text_width
 from sifmark.results.catalogue import KINDS, Direction, column_of, direction_of
 from sifmark.results.comparison.columns import (
     CPU,
@@ -48,11 +48,20 @@ from sifmark.results.comparison.tables import (
 )
 from sifmark.results.marks import MARKS
 from sifmark.results.numbers import WIDE as WIDE_INTERVAL
-from sifmark.results.numbers import Scale, compact, format_number, format_quantity, scale_of, split_interval
+from sifmark.results.numbers import (
+    Scale,
+    abbreviated,
+    compact,
+    format_number,
+    format_quantity,
+    scale_of,
+    split_interval,
+)
 from sifmark.results.summary import PURE
 
 MOST_NOTES = 12
 LEAST_SCALE = 20  # columns of a scale on which ratios are drawn
+ROOMY = 100  # columns of a terminal from which units are whole words
 WIDE = 140  # columns of a terminal from which ratios are drawn too
 RECIPE, BUILD = "provenance.image.recipe", "provenance.image.build_key"
 FRAMEWORK = "provenance.software.framework_version"
@@ -510,7 +519,9 @@ class _Text:
         return column_of(name).rpartition(".")[2] if self.detail >= Detail.SIGNS else column_of(name)
 
     def _short(self, text: str) -> str:
-        return text if self.style.width is None else compact(text)
+        if self.style.width is None:
+            return text
+        return compact(abbreviated(text) if self.style.width < ROOMY else text)
 
     def _key_columns(self, grid: Grid, lines: Sequence[Line]) -> list[list[str]]:
         return [
@@ -538,11 +549,7 @@ class _Text:
         return [head, *texts]
 
     def _has_room(self, table: Sequence[Sequence[str]], besides: int = 0) -> bool:
-        """Return whether a table fits, with so many columns of a terminal besides."""
-        if self.style.width is None:
-            return True
-        widths = [max(map(text_width, column)) for column in zip(*table, strict=True)]
-        return sum(widths) + GAP * (len(widths) - 1) + besides <= self.style.width
+        return has_room(table, self.style.width, besides)
 
     # Pictures
 
