@@ -53,7 +53,8 @@ class _Row:
         clients = self.first["configuration"]["concurrency"]
         batch = NO_RESULT if self.kind == MICROBENCHMARK else cell_text(fields.get(BATCH))
         devices = cell_text(fields.get(DEVICES))
-        return f"{self.name} {self.kind}", self.precision, devices, batch, cell_text(clients or None)
+        name = self.name if self.kind == MICROBENCHMARK else f"{self.name} {self.kind}"
+        return name, self.precision, devices, batch, cell_text(clients or None)
 
 
 def listing(results: Iterable[tuple[str, Document]], style: TableStyle) -> Iterator[str]:

@@ -16,7 +16,7 @@ from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.sessions import ONE_SESSION
 from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN, UNSTEADY
-from sifmark.results.numbers import format_interval, format_number
+from sifmark.results.numbers import WIDE, format_interval, format_number
 from sifmark.results.summary import HALF
 from sifmark.results.warnings import STALLED
 
@@ -123,6 +123,15 @@ def percentage_text(ratio: Ratio) -> str:
         return "-"
     interval = "" if ratio.low is None or ratio.high is None else f" [{ratio.low:.0%}, {ratio.high:.0%}]"
     return f"{ratio.value:.0%}{interval}"
+
+
+def efficiency_text(ratio: Ratio, style: TableStyle) -> str:
+    """Return an efficiency with its interval, on a terminal in points up to ten: `93% ±2`."""
+    text = percentage_text(ratio)
+    if style.width is None or ratio.value is None or ratio.low is None or ratio.high is None:
+        return text
+    reach = 100 * max(ratio.high - ratio.value, ratio.value - ratio.low)
+    return f"{ratio.value:.0%} ±{reach:.0f}" if reach <= WIDE else text
 
 
 def notes_of(comparison: Comparison) -> Iterator[str]:

@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from sifmark.core.console import GAP, counted, fold, has_room, text_width
+from sifmark.core.console import GAP, counted, fold_first, has_room, room_of_first, text_width
 from sifmark.results.catalogue import KINDS, Direction, column_of, direction_of
 from sifmark.results.comparison.columns import (
     CPU,
@@ -39,15 +39,14 @@ from sifmark.results.comparison.tables import (
     Cells,
     TableStyle,
     counts_of,
+    efficiency_text,
     factor_text,
     incompatibility_text,
     notes_of,
-    percentage_text,
     ratio_text,
     reference_name,
 )
 from sifmark.results.marks import MARKS
-from sifmark.results.numbers import WIDE as WIDE_INTERVAL
 from sifmark.results.numbers import (
     Scale,
     abbreviated,
@@ -397,14 +396,6 @@ class _Text:
             columns.append(self._padded(f"{metric} [{scales[metric].unit}]", values))
         return [list(row) for row in zip(*columns, strict=True)]
 
-    def _percentage(self, ratio: Ratio) -> str:
-        """Return an efficiency with its interval, on a terminal in points."""
-        text = percentage_text(ratio)
-        if self.detail is Detail.FULL or ratio.value is None or ratio.low is None or ratio.high is None:
-            return text
-        reach = 100 * max(ratio.high - ratio.value, ratio.value - ratio.low)
-        return f"{ratio.value:.0%} ±{reach:.0f}" if reach <= WIDE_INTERVAL else text
-
     def _reference(self, row: RepeatGroup) -> str:
         if self.detail is Detail.FULL:
             return reference_name(row)
@@ -416,7 +407,7 @@ class _Text:
         alone = len(names) == 1
         rows: dict[tuple[str, ...], dict[int, Sequence[str]]] = {}
         for kind, line, number, scaling in _scalings(grid):
-            speedup, efficiency = factor_text(scaling.speedup), self._percentage(scaling.efficiency)
+            speedup, efficiency = factor_text(scaling.speedup), efficiency_text(scaling.efficiency, self.style)
             key = (kind, *line.keys, self._reference(scaling.reference))
             rows.setdefault(key, {})[number] = (self._short(speedup), efficiency)
         if alone:
@@ -464,20 +455,12 @@ class _Text:
         """Return the overview as a terminal has it: names folded to what is left, and ratios drawn."""
         if self.style.width is None:
             return self.overview
-        width, room = self.style.width, max(text_width(row[0]) for row in self.overview)
+        width = self.style.width
         rest = sum(max(map(text_width, column)) + GAP for column in list(zip(*self.overview, strict=True))[1:])
-        room = max(min(room, width - rest), _NAME_WIDTH)
-        scale = min(WIDTH, width - rest - GAP - min(room, _NAME_WIDTH))
+        scale = min(WIDTH, width - rest - GAP - _NAME_WIDTH)
         drawn = forest(self._dots_of_best(), self.style.blocks, scale) if width >= WIDE and scale >= LEAST_SCALE else []
-        if drawn:
-            room = min(room, width - rest - GAP - scale)
-        table: list[Cells] = []
-        for number, row in enumerate(self.overview):
-            same = number > 1 and row[0] == self.overview[number - 1][0]
-            first, *more = [""] if same else fold(row[0], room)
-            table.append([first, *row[1:], *drawn[number : number + 1]])
-            table += [[piece, *[""] * (len(table[0]) - 1)] for piece in more]
-        return table
+        table = [[*row, *drawn[number : number + 1]] for number, row in enumerate(self.overview)]
+        return fold_first(table, room_of_first(table, width, _NAME_WIDTH))
 
     def _contests(self) -> Iterator["Contest"]:
         """Yield where sides have a best number each: of one precision, on the fewest and on the most devices."""
