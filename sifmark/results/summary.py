@@ -177,7 +177,8 @@ def _facts(document: Document, published: str) -> Iterator[Fact]:
         yield Fact("published", NEAREST, published)
     yield from _origin(document)
     yield from (Fact("warning", "warning", text) for text in warnings_of(document))
-    yield Fact("publish", "publish", _reservations(document))
+    if document["status"]["state"] == "completed" and (reservations := _reservations(document)):
+        yield Fact("publish", "publish", reservations)
 
 
 def _elsewhere(document: Document, kind: str) -> set[str]:
@@ -235,14 +236,12 @@ def _slowest_step(document: Document) -> str:
 
 
 def _reservations(document: Document) -> str:
-    """Return in one line what keeps the number from being published."""
+    """Return in one line what keeps the number from being published; nothing if it needs no more than its repeats."""
     reasons = [mark.name for mark in marks_of_result(document) if mark.everywhere]
     alone = ((document["configuration"].get("repeat") or {}).get("of") or 1) < FEWEST_REPEATS
     if reasons:
         return f"no: {', '.join([*reasons, *(['one run'] if alone else [])])}"
-    if alone:
-        return f"one run has no interval between runs: --repeat {FEWEST_REPEATS}"
-    return "with its repeats: sifmark compare"
+    return f"not alone: one run has no interval between runs (--repeat {FEWEST_REPEATS})" if alone else ""
 
 
 def _origin(document: Document) -> Iterator[Fact]:

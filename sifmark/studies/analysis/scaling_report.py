@@ -40,16 +40,17 @@ def report_lines(curves: Sequence[ScalingCurve], style: TableStyle, limit: float
         if style.width is not None:
             overview = fold_first(overview, room_of_first(overview, style.width, _NAME_WIDTH))
         yield from style.table(overview)
-        yield ""
     groups: dict[tuple[str, ...], list[_Named]] = defaultdict(list)
     for each in named:
         groups[_group_of(each.curve)].append(each)
-    for members in groups.values():
+    for number, members in enumerate(groups.values()):
+        yield from [""] * (len(curves) > 1 or number > 0)
         yield from _group_lines(members, style, limit)
-        yield ""
     texts = [*_counted(map(_notes, named))]
-    texts += disturbances_of([point.row for curve in curves for point in curve.points])
+    rows = {id(point.row.observations): point.row for curve in curves for point in curve.points}
+    texts += disturbances_of(list(rows.values()))
     texts += _counted(map(_bounds, named))
+    yield from [""] * bool(texts)
     yield from map(style.line, texts[:MOST_NOTES])
     if len(texts) > MOST_NOTES:
         yield style.line(f"and {counted(len(texts) - MOST_NOTES, 'note')} more: --format json has them all")
