@@ -169,6 +169,7 @@ def fold(text: str, width: int, indent: int = 0) -> list[str]:
     """
     if text_width(text) <= width:
         return [text]
+    indent = min(indent, max(width - LEAST, 0))
     lines, line, gap = [], "", ""
     for piece in _PIECES.findall(text):
         if piece.isspace():
@@ -181,8 +182,9 @@ def fold(text: str, width: int, indent: int = 0) -> list[str]:
                 lines.append(line)
                 line, gap = " " * indent, ""
             else:
-                head = _head(word, max(room, 1))
-                lines.append(f"{line}{gap}{head}" if room > 0 else head)
+                before = line + gap if room >= LEAST else line
+                head = _head(word, width - text_width(before))
+                lines.append(before + head)
                 line, gap, word = " " * indent, "", word[len(head) :]
         line, gap = line + gap + word, ""
     return [*lines, line] if line.strip() else lines

@@ -42,7 +42,7 @@ _QUESTIONS: dict[str, tuple[str, ...]] = {
     "latency": ("latency_", "time_to_first_token", "time_between_tokens", "small_message_latency"),
     "energy": (),
     "memory": (),
-    "run": (),
+    "run": ("acceptance_rate",),
 }
 NO_RESULT = "-"
 NEAREST = "nearest published figure"

@@ -72,6 +72,13 @@ class Grid:
     following: dict[str, Following]  # fields that one of the keys decides, by that key
     lines: list[Line]
     relative: bool
+    many: bool  # whether there are too many systems for a column each, so that they are rows
+
+    def name_of(self, number: int, row: RepeatGroup) -> str:
+        """Return what the system of a row is called."""
+        if self.many and number:
+            return cell_text(next((row.fields[name] for name in SYSTEM_NAMES if name in self.keys), None))
+        return self.systems[number].name
 
     def differing(self, but: Iterable[str] = ()) -> Iterator[tuple[str, list[str]]]:
         """Yield the facts in which the systems differ, each with its texts by system."""
@@ -114,7 +121,8 @@ class _Builder:
             name for name in self.varying if any(row.fields.get(name) != base.fields.get(name) for row, base in pairs)
         }
         self.apart = self._apart_with_baselines() if query.relative else self._apart_alone()
-        if len(self._members()) - query.relative > MOST_SYSTEMS:
+        self.many = len(self._members()) - query.relative > MOST_SYSTEMS
+        if self.many:
             self.apart = []
         self.members = self._members()
         self.facts = self._facts(self.members)
@@ -132,7 +140,9 @@ class _Builder:
         kept = [number for number, name in enumerate(keys) if name not in decided]
         for line in lines:
             line.keys = tuple(line.keys[number] for number in kept)
-        return Grid(self.table, systems, [keys[number] for number in kept], following, lines, self.query.relative)
+        return Grid(
+            self.table, systems, [keys[number] for number in kept], following, lines, self.query.relative, self.many
+        )
 
     def _apart_with_baselines(self) -> list[str]:
         """Return the fewest fields that separate the rows with the same baseline: that of the baselines first."""
@@ -228,6 +238,11 @@ class _Builder:
                 return cell_text(facts[name])
         return otherwise
 
+    @property
+    def _named(self) -> set[str]:
+        """The fields that say which systems are compared."""
+        return {SITE, *([self.query.baseline[0]] if self.query.baseline else [])}
+
     def _lines(self, keys: Sequence[str]) -> list[Line]:
         found: dict[Identity, dict[int, RepeatGroup]] = defaultdict(dict)
         many = self.query.relative and not self.apart  # systems as rows: each pair has a line
@@ -254,8 +269,12 @@ class _Builder:
         """Return the texts of a line: both, if its baseline has another value."""
         texts = []
         for name in keys:
-            own = self.query.relative and name in self.apart and 0 in cells  # the columns have the others
-            rows = [cells[0]] if own else [cells[number] for number in sorted(cells)]
+            numbers = sorted(cells)
+            if self.query.relative and name in self.apart and 0 in cells:
+                numbers = [0]  # the columns have the others
+            elif self.many and name in self._named and len(cells) > 1:
+                numbers = [1]  # the column of the baselines has theirs
+            rows = [cells[number] for number in numbers]
             texts.append(" / ".join(dict.fromkeys(cell_text(row.fields.get(name)) for row in rows)))
         return tuple(texts)
 

@@ -163,10 +163,15 @@ def notes_of(comparison: Comparison) -> Iterator[str]:
 def _how_computed(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what the numbers and their intervals are, if any has one."""
     means = [mean for row in rows for mean in row.means.values() if mean.value is not None]
-    if any(mean.low is not None for mean in means):
-        kinds = "geometric means" if all(mean.geometric for mean in means) else "means"
-        count = str(counts_of(rows)) if counts_of(rows) else "n"
-        yield f"{kinds} of {count} fresh-process repeats, with {CONFIDENCE:.0%} intervals (Student's, Welch's)"
+    if not means:
+        return
+    count = counts_of(rows)
+    if all(mean.low is None for mean in means):
+        runs = counted(count, "run") if count else "too few runs"
+        yield f"no intervals: {runs} of each, where {FEWEST_REPEATS} are needed"
+        return
+    kinds = "geometric means" if all(mean.geometric for mean in means) else "means"
+    yield f"{kinds} of {count or 'n'} fresh-process repeats, with {CONFIDENCE:.0%} intervals (Student's, Welch's)"
 
 
 def counts_of(rows: Iterable[RepeatGroup]) -> int:

@@ -148,7 +148,8 @@ class _Text:
         """The systems that the overview compares, that of the baselines first; alone if there are too many others."""
         baseline, *others = dict.fromkeys(system.name for grid in self.grids for system in grid.systems)
         most = MOST_SYSTEMS if self.style.width is None else self.style.width // _OVERVIEW_COLUMN - 2
-        return [baseline, *others] if len(others) <= most else [baseline]
+        many = len(others) > most or any(grid.many for grid in self.grids)
+        return [baseline] if many else [baseline, *others]
 
     @cached_property
     def overview(self) -> list[Cells]:
@@ -467,7 +468,7 @@ class _Text:
         for grid in self.grids:
             for label, lines in _contests(grid):
                 rows = [_best(lines, number, grid.table.metrics[0]) for number in range(len(grid.systems))]
-                best = {system.name: row for system, row in zip(grid.systems, rows, strict=True) if row}
+                best = {grid.name_of(number, row): row for number, row in enumerate(rows) if row}
                 if rows[0] is not None:
                     yield Contest(grid, label, best)
 
