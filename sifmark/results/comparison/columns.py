@@ -4,7 +4,7 @@ A system is what the fields have in common in which results differ from their ba
 platform. What is the same for all results of a system is a fact about it; all else that varies separates the rows.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,7 @@ from sifmark.results.comparison.compare import Comparison, ComparisonTable, sort
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import (
     CONCURRENCY,
+    NETWORK,
     NODES,
     PLATFORM,
     PRECISION,
@@ -30,6 +31,7 @@ SITE, DEVICE_NAME, CPU = "site", "accelerator.name", "host.cpu_model.value"
 # Fields that name a system, the best first.
 SYSTEM_NAMES = (SITE, DEVICE_NAME, "configuration.framework", "accelerator.kind")
 _STATE = "status.state"
+_KNOWN_LATE = (NODES, NETWORK, EXECUTION)
 _FIRST_KEYS = (*SYSTEM_NAMES, PRECISION, STRATEGY, DEVICES, NODES, BATCH, CONCURRENCY)
 # What differs with the name of a device, and says less.
 OF_DEVICE = ("accelerator.kind", "accelerator.vendor", "configuration.device")
@@ -136,6 +138,7 @@ class _Builder:
         self._add_failed(lines, keys, failed)
         lines.sort(key=lambda line: [sort_key(_number(text)) for text in line.keys])
         following = _following(keys, lines)
+        lines = [line for line in lines if line.cells or _agrees(line, keys, following)]
         decided = {name for of_key in following.values() for fields in of_key.values() for name in fields}
         kept = [number for number, name in enumerate(keys) if name not in decided]
         for line in lines:
@@ -363,6 +366,20 @@ def _following(keys: Sequence[str], lines: Sequence[Line]) -> dict[str, Followin
             texts_of_value = {name: texts[value] for name, texts in decided.items() if value in texts}
             following.setdefault(leader, {})[value] = texts_of_value
     return following
+
+
+def _agrees(line: Line, keys: Sequence[str], following: Mapping[str, Following]) -> bool:
+    """Return whether a line of failed runs has what its keys decide in others; else it would seem to be one of these.
+
+    Ranks say only in the end where they ran.
+    """
+    texts = dict(zip(keys, line.keys, strict=True))
+    return all(
+        texts[name] == text
+        for leader, values in following.items()
+        for name, text in values.get(texts[leader], {}).items()
+        if name not in _KNOWN_LATE
+    )
 
 
 def _decided(keys: Sequence[str], lines: Sequence[Line], leader: str, name: str) -> dict[str, str]:

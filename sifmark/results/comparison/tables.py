@@ -165,13 +165,13 @@ def _how_computed(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     means = [mean for row in rows for mean in row.means.values() if mean.value is not None]
     if not means:
         return
-    count = counts_of(rows)
+    counts = sorted({mean.count for mean in means})
+    count = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
     if all(mean.low is None for mean in means):
-        runs = counted(count, "run") if count else "too few runs"
-        yield f"no intervals: {runs} of each, where {FEWEST_REPEATS} are needed"
+        yield f"no intervals: {count} {'run' if count == '1' else 'runs'} of each, where {FEWEST_REPEATS} are needed"
         return
     kinds = "geometric means" if all(mean.geometric for mean in means) else "means"
-    yield f"{kinds} of {count or 'n'} fresh-process repeats, with {CONFIDENCE:.0%} intervals (Student's, Welch's)"
+    yield f"{kinds} of {count} fresh-process repeats, with {CONFIDENCE:.0%} intervals (Student's, Welch's)"
 
 
 def counts_of(rows: Iterable[RepeatGroup]) -> int:
