@@ -143,9 +143,10 @@ class _Builder:
         kept = [number for number, name in enumerate(keys) if name not in decided]
         for line in lines:
             line.keys = tuple(line.keys[number] for number in kept)
-        return Grid(
-            self.table, systems, [keys[number] for number in kept], following, lines, self.query.relative, self.many
-        )
+        seen = Counter(line.keys for line in lines)
+        lines = [line for line in lines if line.cells or seen[line.keys] == 1]  # which of them failed, a list says
+        shown = [keys[number] for number in kept]
+        return Grid(self.table, systems, shown, following, lines, self.query.relative, self.many)
 
     def _apart_with_baselines(self) -> list[str]:
         """Return the fewest fields that separate the rows with the same baseline: that of the baselines first."""
