@@ -40,7 +40,7 @@ Identity = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class System:
-    """A column: what it is called, and the fields that all of its rows have in common."""
+    """A column: what it is called, and the fields that all of its rows have in common; of one without rows, none."""
 
     name: str
     fields: Mapping[str, Any]
@@ -84,15 +84,12 @@ class Grid:
 
     def differing(self, but: Iterable[str] = ()) -> Iterator[tuple[str, list[str]]]:
         """Yield the facts in which the systems differ, each with its texts by system."""
-        named = {name: [cell_text(system.fields[name]) for system in self.systems] for name in self._facts()}
+        known = [system.fields for system in self.systems if system.fields]
+        named = {name: [cell_text(fields[name]) for fields in known] for name in known[0]}
         implied = OF_DEVICE if len(set(named.get(DEVICE_NAME, ()))) > 1 else ()
         for name, texts in sorted(named.items()):
             if len(set(texts)) > 1 and name not in implied and name not in but:
                 yield name, texts
-
-    def _facts(self) -> list[str]:
-        first, *others = self.systems
-        return [name for name in first.fields if all(name in system.fields for system in others)]
 
 
 def grid_of(table: ComparisonTable, comparison: Comparison) -> Grid:
@@ -211,7 +208,9 @@ class _Builder:
 
     def _system(self, number: int, values: Identity) -> System:
         rows = self.members[values]
-        facts = {name: rows[0].fields.get(name) for name in self.facts} if rows else dict.fromkeys(self.facts)
+        if not rows:  # no baselines
+            return System(self._name(number, values, {}), {})
+        facts = {name: rows[0].fields.get(name) for name in self.facts}
         common = {name: value for name, value in self.table.rows[0].fields.items() if name not in self.varying}
         return System(self._name(number, values, facts), common | facts)
 

@@ -120,17 +120,17 @@ def as_markdown(comparison: Comparison, details: bool = False) -> str:
 
 @dataclass(frozen=True)
 class Contest:
-    """Lines among which systems have a best one: those by the name of the system, and what the lines have in common."""
+    """The best baseline of some lines, the best of other systems by name, and what the lines have in common."""
 
     grid: Grid
     label: str
-    best: dict[str, RepeatGroup]
+    baseline: RepeatGroup
+    others: dict[str, RepeatGroup]
 
     def winner(self, metric: str) -> tuple[str, RepeatGroup | None]:
-        """Return the best of all systems but the first, which has the baselines."""
-        others = list(self.best.items())[1:]
+        """Return the best of all systems but that of the baselines."""
         better = min if direction_of(metric) is Direction.LOWER else max
-        return better(others, key=lambda item: item[1].means[metric].value or 0.0) if others else ("", None)
+        return better(self.others.items(), key=lambda item: item[1].means[metric].value or 0.0, default=("", None))
 
 
 class _Text:
@@ -143,10 +143,17 @@ class _Text:
         self.letters: set[str] = set()
         self.elsewhere = False  # whether a best number has no ratio
 
+    @property
+    def _baseline(self) -> str:
+        """What the system of the baselines is called."""
+        names = {grid.systems[0].name for grid in self.grids}
+        return names.pop() if len(names) == 1 else "baseline"
+
     @cached_property
     def _columns(self) -> list[str]:
         """The systems that the overview compares, that of the baselines first; alone if there are too many others."""
-        baseline, *others = dict.fromkeys(system.name for grid in self.grids for system in grid.systems)
+        baseline = self._baseline
+        others = list(dict.fromkeys(system.name for grid in self.grids for system in grid.systems[1:]))
         most = MOST_SYSTEMS if self.style.width is None else self.style.width // _OVERVIEW_COLUMN - 2
         many = len(others) > most or any(grid.many for grid in self.grids)
         return [baseline] if many else [baseline, *others]
@@ -215,7 +222,7 @@ class _Text:
         if not texts:
             return set(), []
         width = max(map(text_width, texts))
-        baseline = self.grids[0].systems[0].name if self.query.relative else None
+        baseline = self._baseline if self.query.relative else None
         return said, [
             f"{name}{' ' * (width - text_width(name))}  {text}{' (baseline)' * (name == baseline)}".rstrip()
             for name, text in texts.items()
@@ -253,8 +260,7 @@ class _Text:
         """Yield what signs and letters mean."""
         if signs:
             texts = [f"{sign} {word}" for sign, word in _SIGNS.items() if sign in signs]
-            baseline = self.grids[0].systems[0].name
-            yield f"beside a number its ratio to {baseline}: {', '.join(texts)}"
+            yield f"beside a number its ratio to {self._baseline}: {', '.join(texts)}"
         if elsewhere:
             yield "in parentheses the best number of a system, of another configuration, which has no ratio"
         marks = [mark for mark in MARKS if mark.symbol in self.letters]
@@ -433,12 +439,12 @@ class _Text:
         baseline, *others = self._columns
         rows = []
         for contest in self._contests():
-            grid, first = contest.grid, contest.best[baseline]
+            grid, first = contest.grid, contest.baseline
             metric = grid.table.metrics[0]
             title = f"{grid.table.title.partition(',')[0]} {_kind(grid.table)}"
             if self.detail is not Detail.FULL and metric != THROUGHPUT:
                 title += f", {metric}"
-            cells = [self._compared(contest.best.get(name), first, metric, grid) for name in others]
+            cells = [self._compared(contest.others.get(name), first, metric, grid) for name in others]
             if not others:
                 name, row = contest.winner(metric)
                 cells = [f"{name}: {self._compared(row, first, metric, grid)}" if row else "-"]
@@ -468,17 +474,18 @@ class _Text:
         for grid in self.grids:
             for label, lines in _contests(grid):
                 rows = [_best(lines, number, grid.table.metrics[0]) for number in range(len(grid.systems))]
-                best = {grid.name_of(number, row): row for number, row in enumerate(rows) if row}
-                if rows[0] is not None:
-                    yield Contest(grid, label, best)
+                first, *others = enumerate(rows)
+                best = {grid.name_of(number, row): row for number, row in others if row}
+                if first[1] is not None:
+                    yield Contest(grid, label, first[1], best)
 
     def _dots_of_best(self) -> list[list[Dot]]:
-        baseline, *others = self._columns
+        others = self._columns[1:]
         letters, lines = letters_of(others), []
         for contest in self._contests():
             pairs = zip(others, letters, strict=True)
-            metric, first = contest.grid.table.metrics[0], contest.best[baseline]
-            dots = (_dot(contest.best.get(name), first, metric, letter) for name, letter in pairs)
+            metric, first = contest.grid.table.metrics[0], contest.baseline
+            dots = (_dot(contest.others.get(name), first, metric, letter) for name, letter in pairs)
             lines.append([dot for dot in dots if dot])
         return lines
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sifmark.commands.answers import output_style
 from sifmark.core.console import align_columns, fold, text_width
 from sifmark.core.terminal import output_width
+from sifmark.results.comparison.columns import grid_of
 from sifmark.results.comparison.compare import Comparison, compare_observations
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.forest import Dot, forest, letters_of
@@ -44,12 +45,14 @@ def repeats(throughput: float, count: int = 3, **changes: Any) -> list[dict[str,
     return [result(throughput * (1 + 0.001 * (number - 1)), **changes) for number in range(count)]
 
 
-def compared(results: Sequence[dict[str, Any]], **question: Any) -> Comparison:
-    def observed(document: dict[str, Any]) -> Any:
+def compared(results: Sequence[dict[str, Any]], against: Sequence[dict[str, Any]] = (), **question: Any) -> Comparison:
+    def observed(document: dict[str, Any], side: str) -> Any:
         numbers = {name: metric_value(metric) for name, metric in metrics_of(document).items()}
-        return observe(document, "results", f"{document['id']}.json", FIELDS, numbers)
+        return observe(document, side, f"{document['id']}.json", FIELDS, numbers)
 
-    return compare_observations(map(observed, results), Query(**{"metrics": ("throughput",), **question}))
+    sides = [*((each, "results") for each in results), *((each, "against") for each in against)]
+    asked = Query(**{"metrics": ("throughput",), "against": bool(against), **question})
+    return compare_observations([observed(*each) for each in sides], asked)
 
 
 def on_devices(count: int, batch: int) -> dict[str, Any]:
@@ -86,20 +89,29 @@ CHOICES = st.fixed_dictionaries(
         "configuration__threads": st.sampled_from([1, 2]),
         "configuration__precision": st.sampled_from(["fp32", "bf16"]),
         "accelerator__count": st.sampled_from([1, 4]),
+        "workload__identity": st.sampled_from(["sha256:" + "a" * 64, "sha256:" + "b" * 64]),
         "provenance__software__framework_version": st.sampled_from(["2.11.0", "2.12.0"]),
     }
 )
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(CHOICES, min_size=1, max_size=8, unique_by=str), st.sampled_from(WIDTHS), st.booleans())
+@given(
+    st.lists(CHOICES, min_size=1, max_size=8, unique_by=str),
+    st.sampled_from(WIDTHS),
+    st.sampled_from(["", "site", "against"]),
+)
 def test_no_line_is_wider_than_the_terminal_and_every_row_is_there(
-    choices: list[dict[str, Any]], width: int, relative: bool
+    choices: list[dict[str, Any]], width: int, baselines: str
 ) -> None:
     values = [1000 + 7 * number for number in range(len(choices))]
     results = [each for value, choice in zip(values, choices, strict=True) for each in repeats(value, 2, **choice)]
-    baseline = ("site", choices[0]["site"]) if relative else None
-    comparison = compared(results, baseline=baseline)
+    half = len(results) // 4 * 2 if baselines == "against" else 0
+    baseline = ("site", choices[0]["site"]) if baselines == "site" else None
+    comparison = compared(results[half:], results[:half], baseline=baseline)
+    for table in comparison.tables:
+        lines = [line.keys for line in grid_of(table, comparison).lines]
+        assert len(set(lines)) == len(lines), "the columns separate the rows"
     for style in (text_style(width), text_style()):
         text = as_text(comparison, style=style)
         if style.width:
@@ -182,7 +194,7 @@ def test_signs_are_of_what_is_better_and_words_only_where_the_comparison_has_the
     def side(site: str, rate: float, energy: float, **changes: Any) -> list[dict[str, Any]]:
         return [result(rate * (1 + 0.0001 * n), energy * (1 + 0.0001 * n), site=site, **changes) for n in range(3)]
 
-    busy = {"steadiness__steady": False, "configuration__batch_size": 16}
+    busy: dict[str, Any] = {"steadiness__steady": False, "configuration__batch_size": 16}
     sites = ("alpha", "beta", "gamma", "delta")
     results = [*side("alpha", 100, 1.0), *side("alpha", 100, 1.0, configuration__batch_size=16)]
     results += [each for site in sites[1:] for each in side(site, 50, 0.5)]
@@ -227,7 +239,7 @@ def test_facts_about_a_system_are_above_the_table_and_settings_in_one_line() -> 
 
 
 def test_a_run_that_failed_stands_where_its_number_would_be() -> None:
-    crash = {"status__state": "out_of_memory", "configuration__batch_size": 64}
+    crash: dict[str, Any] = {"status__state": "out_of_memory", "configuration__batch_size": 64}
     results = [
         *(each for site in ("alpha", "beta") for each in repeats(100, site=site)),
         *repeats(200, site="beta", configuration__batch_size=64),
