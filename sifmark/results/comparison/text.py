@@ -142,6 +142,7 @@ class _Text:
         self.signs: set[str] = set()  # that some cell has, and the letters of marks
         self.letters: set[str] = set()
         self.elsewhere = False  # whether a best number has no ratio
+        self.drawn: list[str] = []  # what the letters of a scale are
 
     @property
     def _baseline(self) -> str:
@@ -195,7 +196,7 @@ class _Text:
                 yield ""
                 yield from self.style.table(self._scaling(grid))
         notes = list(dict.fromkeys(chain(self._doubts(), notes_of(self.comparison))))
-        legend = [*self._legend(self.signs | best.signs, best.elsewhere)]
+        legend = [*self._legend(self.signs | best.signs, best.elsewhere, self.drawn or best.drawn)]
         if legend or notes:
             yield ""
             yield from map(self.style.line, [*legend, *notes[:MOST_NOTES]])
@@ -256,13 +257,15 @@ class _Text:
         if texts := [f"{column_of(name)} {' / '.join(v)}" for name, v in grid.differing(named | said)]:
             yield f"the columns differ in {', '.join(texts)}"
 
-    def _legend(self, signs: set[str], elsewhere: bool) -> Iterator[str]:
+    def _legend(self, signs: set[str], elsewhere: bool, drawn: Sequence[str]) -> Iterator[str]:
         """Yield what signs and letters mean."""
         if signs:
             texts = [f"{sign} {word}" for sign, word in _SIGNS.items() if sign in signs]
             yield f"beside a number its ratio to {self._baseline}: {', '.join(texts)}"
         if elsewhere:
             yield "in parentheses the best number of a system, of another configuration, which has no ratio"
+        if drawn:
+            yield f"on the scale right is better: {', '.join(drawn)}"
         marks = [mark for mark in MARKS if mark.symbol in self.letters]
         if marks:
             yield f"{', '.join(f'{mark.symbol} {mark.name}' for mark in marks)}: do not publish these"
@@ -466,6 +469,8 @@ class _Text:
         rest = sum(max(map(text_width, column)) + GAP for column in list(zip(*self.overview, strict=True))[1:])
         scale = min(WIDTH, width - rest - GAP - _NAME_WIDTH)
         drawn = forest(self._dots_of_best(), self.style.blocks, scale) if width >= WIDE and scale >= LEAST_SCALE else []
+        if drawn:
+            self._note_letters(self._columns[1:])
         table = [[*row, *drawn[number : number + 1]] for number, row in enumerate(self.overview)]
         return fold_first(table, room_of_first(table, width, _NAME_WIDTH))
 
@@ -558,7 +563,13 @@ class _Text:
             return table
         drawn = forest(dots, self.style.blocks)
         wider = [[*row, scale] for row, scale in zip(table, drawn, strict=True)] if drawn else table
-        return wider if self._has_room(wider) else table
+        if not drawn or not self._has_room(wider):
+            return table
+        self._note_letters([system.name for system in self.grids[0].systems[1:]])
+        return wider
+
+    def _note_letters(self, names: Sequence[str]) -> None:
+        self.drawn = [f"{letter} {name}" for letter, name in zip(letters_of(names), names, strict=True)]
 
 
 def _joined(parts: Parts, widths: Sequence[int]) -> str:

@@ -304,6 +304,7 @@ def test_ratios_are_drawn_on_a_wide_terminal_by_what_its_encoding_has() -> None:
     for blocks, axis in ((True, "│"), (False, "|")):
         text = as_text(compared(results, baseline=("site", "alpha")), style=text_style(140, blocks))
         assert axis in text and ("·" in text) is blocks
+        assert "on the scale right is better: b beta, g gamma" in text
     assert "|" not in as_text(compared(results, baseline=("site", "alpha")), style=text_style(100))
 
 
