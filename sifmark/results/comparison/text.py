@@ -7,13 +7,13 @@ is piped has all of them.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from sifmark.core.console import GAP, counted, fold_first, has_room, room_of_first, text_width
+from sifmark.core.console import GAP, counted, fold_first, room_of_first, text_width
 from sifmark.results.catalogue import KINDS, Direction, column_of, direction_of
+from sifmark.results.comparison.cells import SIGNS, CellWriter, Detail
 from sifmark.results.comparison.columns import (
     CPU,
     DEVICE_NAME,
@@ -28,8 +28,7 @@ from sifmark.results.comparison.columns import (
 )
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
 from sifmark.results.comparison.forest import WIDTH, Dot, forest, letters_of
-from sifmark.results.comparison.intervals import Ratio
-from sifmark.results.comparison.observation import CONCURRENCY, PRECISION, PRECISION_KIND
+from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, THROUGHPUT
 from sifmark.results.comparison.tables import (
@@ -43,61 +42,25 @@ from sifmark.results.comparison.tables import (
     factor_text,
     incompatibility_text,
     notes_of,
-    ratio_text,
     reference_name,
 )
 from sifmark.results.marks import MARKS
 from sifmark.results.numbers import (
     Scale,
-    abbreviated,
-    compact,
-    format_number,
     format_quantity,
     scale_of,
-    split_interval,
 )
 from sifmark.results.summary import PURE
 
 MOST_NOTES = 12
 LEAST_SCALE = 20  # columns of a scale on which ratios are drawn
-ROOMY = 100  # columns of a terminal from which units are whole words
 WIDE = 140  # columns of a terminal from which ratios are drawn too
 RECIPE, BUILD = "provenance.image.recipe", "provenance.image.build_key"
 FRAMEWORK = "provenance.software.framework_version"
 _OF_SYSTEMS = (DEVICE_NAME, RECIPE, BUILD, FRAMEWORK, CPU)  # above all tables
 _OVERVIEW_COLUMN = 17  # columns of a terminal that a system takes there
 _NAME_WIDTH = 20  # columns that the name of a workload gets at least
-# Names of columns on a terminal with room for words, and with less.
-_HEADS = {
-    DEVICES: ("devices", "dev"),
-    BATCH: ("batch", "batch"),
-    CONCURRENCY: ("clients", "cli"),
-    PRECISION: ("precision", "prec"),
-    DEVICE_NAME: ("device", "device"),
-    CPU: ("CPU", "CPU"),
-}
-_STATES = {"out_of_memory": "OOM", "timed_out": "timeout"}
-_BETTER, _WORSE, _MORE, _LESS, _SAME, _UNKNOWN = "+-><=?"
-_SIGNS = {
-    _BETTER: "better",
-    _WORSE: "worse",
-    _MORE: "more",
-    _LESS: "less",
-    _SAME: "no difference shown",
-    _UNKNOWN: "cannot tell",
-}
 Block = tuple[str, list[Cells]]  # a table and what stands above it
-Parts = tuple[str, ...]  # of a cell: numbers end together in the first of them and in the one of a ratio
-_RATIO_PART = 4
-
-
-class Detail(IntEnum):
-    """How much a cell says."""
-
-    FULL = 0  # all words, with what one cannot tell and why
-    WORDS = 1
-    SIGNS = 2
-    BARE = 3  # signs, and ratios without intervals
 
 
 def as_text(comparison: Comparison, details: bool = False, style: TableStyle = TEXT) -> str:
@@ -139,8 +102,7 @@ class _Text:
     def __init__(self, comparison: Comparison, grids: Sequence[Grid], style: TableStyle, detail: Detail) -> None:
         self.comparison, self.query, self.style, self.detail = comparison, comparison.query, style, detail
         self.grids = grids
-        self.signs: set[str] = set()  # that some cell has, and the letters of marks
-        self.letters: set[str] = set()
+        self.cells = CellWriter(style, detail)
         self.elsewhere = False  # whether a best number has no ratio
         self.drawn: list[str] = []  # what the letters of a scale are
 
@@ -171,11 +133,11 @@ class _Text:
 
     def overview_fits(self) -> bool:
         """Return whether the overview has to be folded at most in the names of workloads."""
-        return not self.overview or self._has_room([["", *row[1:]] for row in self.overview], besides=_NAME_WIDTH)
+        return not self.overview or self.cells.has_room([["", *row[1:]] for row in self.overview], besides=_NAME_WIDTH)
 
     def tables_fit(self) -> bool:
         """Return whether no other table has to be folded."""
-        return all(self._has_room(table) for blocks in self.blocks for _, table in blocks)
+        return all(self.cells.has_room(table) for blocks in self.blocks for _, table in blocks)
 
     def lines(self, best: "_Text", details: bool) -> Iterator[str]:
         """Yield everything: systems, the best of each by another text, tables, notes."""
@@ -196,7 +158,7 @@ class _Text:
                 yield ""
                 yield from self.style.table(self._scaling(grid))
         notes = list(dict.fromkeys(chain(self._doubts(), notes_of(self.comparison))))
-        legend = [*self._legend(self.signs | best.signs, best.elsewhere, self.drawn or best.drawn)]
+        legend = [*self._legend(self.cells.signs | best.cells.signs, best.elsewhere, self.drawn or best.drawn)]
         if legend or notes:
             yield ""
             yield from map(self.style.line, [*legend, *notes[:MOST_NOTES]])
@@ -247,7 +209,7 @@ class _Text:
                 for name in names
             ]
             if texts:
-                yield line(f"with {self._head(leader)}: {', '.join(texts)}")
+                yield line(f"with {self.cells.head(leader)}: {', '.join(texts)}")
 
     def _differing(self, grid: Grid, said: set[str]) -> Iterator[str]:
         """Yield in which settings the columns differ, besides what is asked for and what is said of systems."""
@@ -260,13 +222,13 @@ class _Text:
     def _legend(self, signs: set[str], elsewhere: bool, drawn: Sequence[str]) -> Iterator[str]:
         """Yield what signs and letters mean."""
         if signs:
-            texts = [f"{sign} {word}" for sign, word in _SIGNS.items() if sign in signs]
+            texts = [f"{sign} {word}" for sign, word in SIGNS.items() if sign in signs]
             yield f"beside a number its ratio to {self._baseline}: {', '.join(texts)}"
         if elsewhere:
             yield "in parentheses the best number of a system, of another configuration, which has no ratio"
         if drawn:
             yield f"on the scale right is better: {', '.join(drawn)}"
-        marks = [mark for mark in MARKS if mark.symbol in self.letters]
+        marks = [mark for mark in MARKS if mark.symbol in self.cells.letters]
         if marks:
             yield f"{', '.join(f'{mark.symbol} {mark.name}' for mark in marks)}: do not publish these"
 
@@ -287,7 +249,7 @@ class _Text:
         metrics = grid.table.metrics
         if len(grid.systems) == 1 and not grid.relative:
             table = self._by_metric(grid)
-            if self._has_room(table):
+            if self.cells.has_room(table):
                 return [("", table)]
         if self.style.width is None or len(grid.lines) == 1:
             return [("", table) for table in self._divided(grid, metrics, named=True)]
@@ -308,7 +270,7 @@ class _Text:
             tables = [
                 self._table(grid, [*range(first), *part], self._lines_of(grid, part), metrics, named) for part in parts
             ]
-            if self.detail is not Detail.BARE or all(map(self._has_room, tables)):
+            if self.detail is not Detail.BARE or all(map(self.cells.has_room, tables)):
                 break
         return tables
 
@@ -340,70 +302,29 @@ class _Text:
     ) -> list[list[str]]:
         """Return the column of a system, and that of its ratios where these have one of their own."""
         name, uniform = grid.systems[number].name, counts_of(grid.table.rows)
-        values = [self._value(line, number, metric, scales[metric], uniform) for line, metric in places]
+        values = [self.cells.value(line, number, metric, scales[metric], uniform) for line, metric in places]
         if not (grid.relative and number):
-            return [self._padded(name, values)]
-        ratios = [self._ratio(line.cells.get(number), metric, grid.table.units[metric]) for line, metric in places]
+            return [self.cells.padded(name, values)]
+        ratios = [self.cells.ratio(line.cells.get(number), metric, grid.table.units[metric]) for line, metric in places]
         if self.detail >= Detail.SIGNS:
             both = [
                 value if isinstance(value, str) else value + ratio for value, ratio in zip(values, ratios, strict=True)
             ]
-            return [self._padded(name, both)]
+            return [self.cells.padded(name, both)]
         head = f"{name} / {grid.systems[0].name}"
-        return [self._padded(name, values), self._padded(head, ratios)]
-
-    def _value(self, line: Line, number: int, metric: str, scale: Scale, uniform: int) -> Parts | str:
-        row = line.cells.get(number)
-        if row is None:
-            state = line.failed.get(number, "")
-            words = state.replace("_", " ")
-            return (words if self.detail <= Detail.WORDS else _STATES.get(state, words)) or "-"
-        mean, count = row.means[metric], len(row.observations)
-        if mean.value is None:
-            return "-"
-        value, interval = split_interval(scale.text(mean.value, mean.low, mean.high))
-        part = f"({mean.count} of {count})" if mean.count < count else ""
-        repeats = "" if uniform or self.detail >= Detail.SIGNS else f"n={mean.count}"
-        return value, self._short(interval), " ".join(filter(None, (part, repeats))), self._marks_of(row)
-
-    def _ratio(self, row: RepeatGroup | None, metric: str, unit: str) -> Parts:
-        ratio = row.ratios.get(metric) if row else None
-        if ratio is None or ratio.value is None:
-            return "" if self.detail >= Detail.SIGNS else "-", "", ""
-        if self.detail < Detail.SIGNS:
-            factor, _, words = ratio_text(ratio, unit, brief=self.detail is Detail.WORDS).partition(" ")
-            return factor, self._short(words), ""
-        return self._signed(ratio, metric)
-
-    def _signed(self, ratio: Ratio, metric: str) -> Parts:
-        """Return a ratio with a sign in place of its verdict."""
-        sign = _sign(ratio, metric)
-        self.signs.add(sign)
-        if ratio.low is None:
-            return f"{format_number(ratio.value or 0.0)}x", "", sign
-        factor, _, interval = factor_text(ratio).partition(" ")
-        return factor, self._short(interval) if self.detail is Detail.SIGNS else "", sign
-
-    def _marks_of(self, row: RepeatGroup) -> str:
-        """Return the letters of the reasons not to publish a number; only a terminal has them, beside the number."""
-        if self.style.width is None:
-            return ""
-        codes = frozenset().union(*(each.marks for each in row.observations))
-        letters = "".join(mark.symbol for mark in MARKS if mark.everywhere and mark.code in codes)
-        self.letters.update(letters)
-        return letters
+        return [self.cells.padded(name, values), self.cells.padded(head, ratios)]
 
     def _by_metric(self, grid: Grid) -> list[Cells]:
         """Return a row for each configuration with a column for each metric."""
         scales, rows = _scales(grid.table), grid.lines
         columns = [
-            self._column(self._head(name), [line.keys[number] for line in rows])
+            self.cells.column(self.cells.head(name), [line.keys[number] for line in rows])
             for number, name in enumerate(grid.keys)
         ]
-        columns.append(self._column("n", [str(sum(len(row.observations) for row in line.rows)) for line in rows]))
+        columns.append(self.cells.column("n", [str(sum(len(row.observations) for row in line.rows)) for line in rows]))
         for metric in grid.table.metrics:
-            values = [self._value(line, 0, metric, scales[metric], uniform=1) for line in rows]
-            columns.append(self._padded(f"{metric} [{scales[metric].unit}]", values))
+            values = [self.cells.value(line, 0, metric, scales[metric], uniform=1) for line in rows]
+            columns.append(self.cells.padded(f"{metric} [{scales[metric].unit}]", values))
         return [list(row) for row in zip(*columns, strict=True)]
 
     def _reference(self, row: RepeatGroup) -> str:
@@ -419,7 +340,7 @@ class _Text:
         for kind, line, number, scaling in _scalings(grid):
             speedup, efficiency = factor_text(scaling.speedup), efficiency_text(scaling.efficiency, self.style)
             key = (kind, *line.keys, self._reference(scaling.reference))
-            rows.setdefault(key, {})[number] = (self._short(speedup), efficiency)
+            rows.setdefault(key, {})[number] = (self.cells.short(speedup), efficiency)
         if alone:
             heads = ["speed-up", "efficiency"]
             values = [list(cells[0]) for cells in rows.values()]
@@ -427,8 +348,8 @@ class _Text:
             heads = [f"efficiency, {name}" if self.detail is Detail.FULL else name for name in names]
             values = [[cells.get(number, ("", "-"))[1] for number in range(len(names))] for cells in rows.values()]
         columns = [
-            self._column(head, [key[number] for key in rows])
-            for number, head in enumerate(["scaling", *map(self._head, grid.keys)])
+            self.cells.column(head, [key[number] for key in rows])
+            for number, head in enumerate(["scaling", *map(self.cells.head, grid.keys)])
         ]
         keys = [list(row) for row in zip(*columns, strict=True)]
         ends = [heads, *values], ["reference", *(key[-1] for key in rows)]
@@ -451,11 +372,11 @@ class _Text:
             if not others:
                 name, row = contest.winner(metric)
                 cells = [f"{name}: {self._compared(row, first, metric, grid)}" if row else "-"]
-            rows.append([title, metric, contest.label, self._short(_quantity(first, metric, grid)), *cells])
+            rows.append([title, metric, contest.label, self.cells.short(_quantity(first, metric, grid)), *cells])
         if not rows:
             return []
         names = [f"{name} / {baseline}" for name in others] or ["best other"]
-        heads = ["best", "metric", self._head(DEVICES), baseline, *names]
+        heads = ["best", "metric", self.cells.head(DEVICES), baseline, *names]
         kept = set(range(len(heads))) - ({1} if self.detail is not Detail.FULL else set())
         if not any(row[2] for row in rows):
             kept.discard(2)
@@ -502,50 +423,16 @@ class _Text:
             self.elsewhere = True
             scale = scale_of(grid.table.units[metric], [baseline.means[metric].value or 0.0])
             return f"({scale.text(row.means[metric].value or 0.0)})"
-        parts = self._ratio(row, metric, grid.table.units[metric])
+        parts = self.cells.ratio(row, metric, grid.table.units[metric])
         return " ".join(filter(None, parts))
 
     # Cells
 
-    def _head(self, name: str) -> str:
-        if self.detail is Detail.FULL:
-            return column_of(name)
-        if name in _HEADS:
-            return _HEADS[name][self.detail >= Detail.SIGNS]
-        return column_of(name).rpartition(".")[2] if self.detail >= Detail.SIGNS else column_of(name)
-
-    def _short(self, text: str) -> str:
-        if self.style.width is None:
-            return text
-        return compact(abbreviated(text) if self.style.width < ROOMY else text)
-
     def _key_columns(self, grid: Grid, lines: Sequence[Line]) -> list[list[str]]:
         return [
-            self._column(self._head(name), [line.keys[number] for line in lines])
+            self.cells.column(self.cells.head(name), [line.keys[number] for line in lines])
             for number, name in enumerate(grid.keys)
         ]
-
-    def _column(self, head: str, texts: Sequence[str]) -> list[str]:
-        """Return a column of keys: numbers end together."""
-        column = [head, *texts]
-        if not self.style.plain or not all(map(_is_number, texts)):
-            return column
-        width = max(map(text_width, column))
-        return [" " * (width - text_width(text)) + text for text in column]
-
-    def _padded(self, head: str, cells: Sequence[Parts | str]) -> list[str]:
-        """Return a column with the parts of its cells below each other."""
-        if not self.style.plain:
-            return [head, *(cell if isinstance(cell, str) else " ".join(filter(None, cell)) for cell in cells)]
-        whole = [cell for cell in cells if isinstance(cell, tuple)]
-        widths = [max(map(text_width, part)) for part in zip(*whole, strict=True)]
-        texts = [
-            cell.rjust(widths[0] if widths else 0) if isinstance(cell, str) else _joined(cell, widths) for cell in cells
-        ]
-        return [head, *texts]
-
-    def _has_room(self, table: Sequence[Sequence[str]], besides: int = 0) -> bool:
-        return has_room(table, self.style.width, besides)
 
     # Pictures
 
@@ -563,23 +450,13 @@ class _Text:
             return table
         drawn = forest(dots, self.style.blocks)
         wider = [[*row, scale] for row, scale in zip(table, drawn, strict=True)] if drawn else table
-        if not drawn or not self._has_room(wider):
+        if not drawn or not self.cells.has_room(wider):
             return table
         self._note_letters([system.name for system in self.grids[0].systems[1:]])
         return wider
 
     def _note_letters(self, names: Sequence[str]) -> None:
         self.drawn = [f"{letter} {name}" for letter, name in zip(letters_of(names), names, strict=True)]
-
-
-def _joined(parts: Parts, widths: Sequence[int]) -> str:
-    """Return parts at their places; the first one and that of a ratio end together."""
-    texts = []
-    for number, (part, width) in enumerate(zip(parts, widths, strict=True)):
-        blanks = " " * (width - text_width(part))
-        if width:
-            texts.append(blanks + part if number in (0, _RATIO_PART) else part + blanks)
-    return " ".join(texts).rstrip()
 
 
 def _scalings(grid: Grid) -> Iterator[tuple[str, Line, int, Scaling]]:
@@ -658,15 +535,6 @@ def _quantity(row: RepeatGroup, metric: str, grid: Grid) -> str:
     return format_quantity(mean.value or 0.0, grid.table.units[metric], mean.low, mean.high)
 
 
-def _sign(ratio: Ratio, metric: str) -> str:
-    verdict, direction = ratio.verdict, direction_of(metric)
-    if verdict not in ("more", "less"):
-        return _UNKNOWN if verdict == "cannot tell" else _SAME
-    if direction is Direction.NONE:
-        return _MORE if verdict == "more" else _LESS
-    return _BETTER if (verdict == "more") is (direction is Direction.HIGHER) else _WORSE
-
-
 def _dot(row: RepeatGroup | None, baseline: RepeatGroup, metric: str, letter: str) -> Dot | None:
     """Return a ratio to be drawn: more is better, so that of times and energy it is the inverse."""
     direction = direction_of(metric)
@@ -686,10 +554,6 @@ def _scales(table: ComparisonTable) -> dict[str, Scale]:
         metric: scale_of(table.units[metric], (value for value in values if value is not None))
         for metric, values in means.items()
     }
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
 
 
 def _is_expected(name: str, value: object) -> bool:
