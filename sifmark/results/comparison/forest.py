@@ -31,6 +31,11 @@ def letters_of(names: Sequence[str]) -> list[str]:
     return [first[number] if alone[number] else digits[number] for number in range(len(names))]
 
 
+def named_letters(names: Sequence[str]) -> list[str]:
+    """Return what the letters of systems mean: `b beta`."""
+    return [f"{letter} {name}" for letter, name in zip(letters_of(names), names, strict=True)]
+
+
 def forest(lines: Sequence[Sequence[Dot]], blocks: bool, width: int = WIDTH) -> list[str]:
     """Return the head of a scale, and each line of ratios on it; nothing if there are none.
 

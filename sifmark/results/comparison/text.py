@@ -6,18 +6,16 @@ is piped has all of them.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any
 
-from sifmark.core.console import GAP, counted, fold_first, room_of_first, text_width
-from sifmark.results.catalogue import KINDS, Direction, column_of, direction_of
+from sifmark.core.console import counted, text_width
+from sifmark.results.catalogue import KINDS, column_of
 from sifmark.results.comparison.cells import SIGNS, CellWriter, Detail
 from sifmark.results.comparison.columns import (
     CPU,
     DEVICE_NAME,
-    MOST_SYSTEMS,
     OF_DEVICE,
     SITE,
     Following,
@@ -27,10 +25,11 @@ from sifmark.results.comparison.columns import (
     grid_of,
 )
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
-from sifmark.results.comparison.forest import WIDTH, Dot, forest, letters_of
+from sifmark.results.comparison.forest import Dot, forest, letters_of, named_letters
 from sifmark.results.comparison.observation import PRECISION, PRECISION_KIND
+from sifmark.results.comparison.overview import WIDE, Overview, baseline_of, dot_of, kind_of_table
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling, varying_fields
-from sifmark.results.comparison.scaling import BATCH, DEVICES, THROUGHPUT
+from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import (
     EXPECTED,
     MARKDOWN,
@@ -47,19 +46,14 @@ from sifmark.results.comparison.tables import (
 from sifmark.results.marks import MARKS
 from sifmark.results.numbers import (
     Scale,
-    format_quantity,
     scale_of,
 )
 from sifmark.results.summary import PURE
 
 MOST_NOTES = 12
-LEAST_SCALE = 20  # columns of a scale on which ratios are drawn
-WIDE = 140  # columns of a terminal from which ratios are drawn too
 RECIPE, BUILD = "provenance.image.recipe", "provenance.image.build_key"
 FRAMEWORK = "provenance.software.framework_version"
 _OF_SYSTEMS = (DEVICE_NAME, RECIPE, BUILD, FRAMEWORK, CPU)  # above all tables
-_OVERVIEW_COLUMN = 17  # columns of a terminal that a system takes there
-_NAME_WIDTH = 20  # columns that the name of a workload gets at least
 Block = tuple[str, list[Cells]]  # a table and what stands above it
 
 
@@ -68,32 +62,19 @@ def as_text(comparison: Comparison, details: bool = False, style: TableStyle = T
 
     With `details` also what all results of a table have in common.
     """
-    tables = sorted(comparison.tables, key=lambda table: KINDS.index(_kind(table)))
+    tables = sorted(comparison.tables, key=lambda table: KINDS.index(kind_of_table(table)))
     grids = [grid_of(table, comparison) for table in tables]
     steps = (Detail.FULL,) if style.width is None else (Detail.WORDS, Detail.SIGNS, Detail.BARE)
+    bests = [Overview(grids, CellWriter(style, step)) for step in steps]
+    best = next(filter(Overview.fits, bests), bests[-1])
     texts = [_Text(comparison, grids, style, step) for step in steps]
-    best, tables_of = (next(filter(fits, texts), texts[-1]) for fits in (_Text.overview_fits, _Text.tables_fit))
-    return "\n".join(tables_of.lines(best, details))
+    text = next(filter(_Text.fits, texts), texts[-1])
+    return "\n".join(text.lines(best, details))
 
 
 def as_markdown(comparison: Comparison, details: bool = False) -> str:
     """Return the same tables in Markdown."""
     return as_text(comparison, details, MARKDOWN)
-
-
-@dataclass(frozen=True)
-class Contest:
-    """The best baseline of some lines, the best of other systems by name, and what the lines have in common."""
-
-    grid: Grid
-    label: str
-    baseline: RepeatGroup
-    others: dict[str, RepeatGroup]
-
-    def winner(self, metric: str) -> tuple[str, RepeatGroup | None]:
-        """Return the best of all systems but that of the baselines."""
-        better = min if direction_of(metric) is Direction.LOWER else max
-        return better(self.others.items(), key=lambda item: item[1].means[metric].value or 0.0, default=("", None))
 
 
 class _Text:
@@ -103,51 +84,26 @@ class _Text:
         self.comparison, self.query, self.style, self.detail = comparison, comparison.query, style, detail
         self.grids = grids
         self.cells = CellWriter(style, detail)
-        self.elsewhere = False  # whether a best number has no ratio
         self.drawn: list[str] = []  # what the letters of a scale are
-
-    @property
-    def _baseline(self) -> str:
-        """What the system of the baselines is called."""
-        names = {grid.systems[0].name for grid in self.grids}
-        return names.pop() if len(names) == 1 else "baseline"
-
-    @cached_property
-    def _columns(self) -> list[str]:
-        """The systems that the overview compares, that of the baselines first; alone if there are too many others."""
-        baseline = self._baseline
-        others = list(dict.fromkeys(system.name for grid in self.grids for system in grid.systems[1:]))
-        most = MOST_SYSTEMS if self.style.width is None else self.style.width // _OVERVIEW_COLUMN - 2
-        many = len(others) > most or any(grid.many for grid in self.grids)
-        return [baseline] if many else [baseline, *others]
-
-    @cached_property
-    def overview(self) -> list[Cells]:
-        """The best of each table, if there are several."""
-        return self._overview() if self.query.relative and len(self.grids) > 1 else []
 
     @cached_property
     def blocks(self) -> list[list[Block]]:
         """The tables of each grid."""
         return [self._blocks(grid) for grid in self.grids]
 
-    def overview_fits(self) -> bool:
-        """Return whether the overview has to be folded at most in the names of workloads."""
-        return not self.overview or self.cells.has_room([["", *row[1:]] for row in self.overview], besides=_NAME_WIDTH)
-
-    def tables_fit(self) -> bool:
-        """Return whether no other table has to be folded."""
+    def fits(self) -> bool:
+        """Return whether no table has to be folded."""
         return all(self.cells.has_room(table) for blocks in self.blocks for _, table in blocks)
 
-    def lines(self, best: "_Text", details: bool) -> Iterator[str]:
-        """Yield everything: systems, the best of each by another text, tables, notes."""
+    def lines(self, best: Overview, details: bool) -> Iterator[str]:
+        """Yield everything: systems, the best of each, tables, notes."""
         said, systems = self._systems()
         yield from map(self.style.line, systems)
-        if best.overview:
+        if best.rows:
             yield from [""] * bool(systems)
-            yield from self.style.table(best.drawn_overview())
+            yield from self.style.table(best.drawn_rows())
         for number, (grid, blocks) in enumerate(zip(self.grids, self.blocks, strict=True)):
-            yield from [""] * bool(number or systems or best.overview)
+            yield from [""] * bool(number or systems or best.rows)
             yield from self._titled(grid, said, details)
             for heading, table in blocks:
                 yield ""
@@ -158,7 +114,7 @@ class _Text:
                 yield ""
                 yield from self.style.table(self._scaling(grid))
         notes = list(dict.fromkeys(chain(self._doubts(), notes_of(self.comparison))))
-        legend = [*self._legend(self.cells.signs | best.cells.signs, best.elsewhere, self.drawn or best.drawn)]
+        legend = [*self._legend(best)]
         if legend or notes:
             yield ""
             yield from map(self.style.line, [*legend, *notes[:MOST_NOTES]])
@@ -185,7 +141,7 @@ class _Text:
         if not texts:
             return set(), []
         width = max(map(text_width, texts))
-        baseline = self._baseline if self.query.relative else None
+        baseline = baseline_of(self.grids) if self.query.relative else None
         return said, [
             f"{name}{' ' * (width - text_width(name))}  {text}{' (baseline)' * (name == baseline)}".rstrip()
             for name, text in texts.items()
@@ -219,14 +175,14 @@ class _Text:
         if texts := [f"{column_of(name)} {' / '.join(v)}" for name, v in grid.differing(named | said)]:
             yield f"the columns differ in {', '.join(texts)}"
 
-    def _legend(self, signs: set[str], elsewhere: bool, drawn: Sequence[str]) -> Iterator[str]:
+    def _legend(self, best: Overview) -> Iterator[str]:
         """Yield what signs and letters mean."""
-        if signs:
+        if signs := self.cells.signs | best.cells.signs:
             texts = [f"{sign} {word}" for sign, word in SIGNS.items() if sign in signs]
-            yield f"beside a number its ratio to {self._baseline}: {', '.join(texts)}"
-        if elsewhere:
+            yield f"beside a number its ratio to {baseline_of(self.grids)}: {', '.join(texts)}"
+        if best.elsewhere:
             yield "in parentheses the best number of a system, of another configuration, which has no ratio"
-        if drawn:
+        if drawn := self.drawn or best.drawn:
             yield f"on the scale right is better: {', '.join(drawn)}"
         marks = [mark for mark in MARKS if mark.symbol in self.cells.letters]
         if marks:
@@ -355,77 +311,6 @@ class _Text:
         ends = [heads, *values], ["reference", *(key[-1] for key in rows)]
         return [[*key, *cells, reference] for key, cells, reference in zip(keys, *ends, strict=True)]
 
-    def _overview(self) -> list[Cells]:
-        """Return a row for each table, precision and extreme number of devices: the best of each side, and ratios.
-
-        A ratio is only that of two rows with the same configuration.
-        """
-        baseline, *others = self._columns
-        rows = []
-        for contest in self._contests():
-            grid, first = contest.grid, contest.baseline
-            metric = grid.table.metrics[0]
-            title = f"{grid.table.title.partition(',')[0]} {_kind(grid.table)}"
-            if self.detail is not Detail.FULL and metric != THROUGHPUT:
-                title += f", {metric}"
-            cells = [self._compared(contest.others.get(name), first, metric, grid) for name in others]
-            if not others:
-                name, row = contest.winner(metric)
-                cells = [f"{name}: {self._compared(row, first, metric, grid)}" if row else "-"]
-            rows.append([title, metric, contest.label, self.cells.short(_quantity(first, metric, grid)), *cells])
-        if not rows:
-            return []
-        names = [f"{name} / {baseline}" for name in others] or ["best other"]
-        heads = ["best", "metric", self.cells.head(DEVICES), baseline, *names]
-        kept = set(range(len(heads))) - ({1} if self.detail is not Detail.FULL else set())
-        if not any(row[2] for row in rows):
-            kept.discard(2)
-        return [[row[number] for number in sorted(kept)] for row in [heads, *rows]]
-
-    def drawn_overview(self) -> list[Cells]:
-        """Return the overview as a terminal has it: names folded to what is left, and ratios drawn."""
-        if self.style.width is None:
-            return self.overview
-        width = self.style.width
-        rest = sum(max(map(text_width, column)) + GAP for column in list(zip(*self.overview, strict=True))[1:])
-        scale = min(WIDTH, width - rest - GAP - _NAME_WIDTH)
-        drawn = forest(self._dots_of_best(), self.style.blocks, scale) if width >= WIDE and scale >= LEAST_SCALE else []
-        if drawn:
-            self._note_letters(self._columns[1:])
-        table = [[*row, *drawn[number : number + 1]] for number, row in enumerate(self.overview)]
-        return fold_first(table, room_of_first(table, width, _NAME_WIDTH))
-
-    def _contests(self) -> Iterator["Contest"]:
-        """Yield where sides have a best number each: of one precision, on the fewest and on the most devices."""
-        for grid in self.grids:
-            for label, lines in _contests(grid):
-                rows = [_best(lines, number, grid.table.metrics[0]) for number in range(len(grid.systems))]
-                first, *others = enumerate(rows)
-                best = {grid.name_of(number, row): row for number, row in others if row}
-                if first[1] is not None:
-                    yield Contest(grid, label, first[1], best)
-
-    def _dots_of_best(self) -> list[list[Dot]]:
-        others = self._columns[1:]
-        letters, lines = letters_of(others), []
-        for contest in self._contests():
-            pairs = zip(others, letters, strict=True)
-            metric, first = contest.grid.table.metrics[0], contest.baseline
-            dots = (_dot(contest.others.get(name), first, metric, letter) for name, letter in pairs)
-            lines.append([dot for dot in dots if dot])
-        return lines
-
-    def _compared(self, row: RepeatGroup | None, baseline: RepeatGroup, metric: str, grid: Grid) -> str:
-        """Return the ratio of the best of a system, or its number if it is of another configuration."""
-        if row is None:
-            return "-"
-        if row.baseline is not baseline:
-            self.elsewhere = True
-            scale = scale_of(grid.table.units[metric], [baseline.means[metric].value or 0.0])
-            return f"({scale.text(row.means[metric].value or 0.0)})"
-        parts = self.cells.ratio(row, metric, grid.table.units[metric])
-        return " ".join(filter(None, parts))
-
     # Cells
 
     def _key_columns(self, grid: Grid, lines: Sequence[Line]) -> list[list[str]]:
@@ -441,7 +326,7 @@ class _Text:
             return []
         letters = letters_of([system.name for system in grid.systems[1:]])
         rows = ((line.cells.get(number), letter) for number, letter in enumerate(letters, start=1))
-        dots = (_dot(row, row.baseline, metric, letter) for row, letter in rows if row and row.baseline)
+        dots = (dot_of(row, row.baseline, metric, letter) for row, letter in rows if row and row.baseline)
         return [dot for dot in dots if dot]
 
     def _drawn(self, table: list[Cells], dots: Sequence[Sequence[Dot]]) -> list[Cells]:
@@ -452,11 +337,8 @@ class _Text:
         wider = [[*row, scale] for row, scale in zip(table, drawn, strict=True)] if drawn else table
         if not drawn or not self.cells.has_room(wider):
             return table
-        self._note_letters([system.name for system in self.grids[0].systems[1:]])
+        self.drawn = named_letters([system.name for system in self.grids[0].systems[1:]])
         return wider
-
-    def _note_letters(self, names: Sequence[str]) -> None:
-        self.drawn = [f"{letter} {name}" for letter, name in zip(letters_of(names), names, strict=True)]
 
 
 def _scalings(grid: Grid) -> Iterator[tuple[str, Line, int, Scaling]]:
@@ -475,11 +357,6 @@ def _title(table: ComparisonTable) -> str:
     word = f" ({PURE})" if kinds == {PURE} else ""
     common = f", {precision.pop()}{word}" if len(precision) == 1 else ""
     return f"{table.title}: {group.task}{common}, {group.source} data{phase}"
-
-
-def _kind(table: ComparisonTable) -> str:
-    kinds = {observation.kind for row in table.rows for observation in row.observations}
-    return kinds.pop() if len(kinds) == 1 else table.group.task
 
 
 def _is_said(name: str, leader: str, following: Following, said: set[str]) -> bool:
@@ -505,46 +382,6 @@ def _system_text(values: dict[str, set[str]], said: set[str]) -> str:
     if RECIPE in texts and BUILD in texts:
         texts[RECIPE] = f"{texts[RECIPE]} ({texts.pop(BUILD).removeprefix('sha256:')})"
     return ", ".join(texts.values())
-
-
-def _contests(grid: Grid) -> Iterator[tuple[str, list[Line]]]:
-    """Yield the lines among which each system has a best one: of one precision, and the fewest and most devices."""
-    groups: dict[tuple[str, float], list[Line]] = {}
-    varying = varying_fields(grid.table.rows)
-    for line in grid.lines:
-        for row in line.rows[:1]:
-            precision = cell_text(row.fields.get(PRECISION)) if PRECISION in grid.keys else ""
-            devices = row.fields.get(DEVICES) if DEVICES in varying and DEVICES in grid.keys else None
-            groups.setdefault((precision, float(devices or 0)), []).append(line)
-    for precision in dict.fromkeys(precision for precision, _ in groups):
-        counts = sorted(count for each, count in groups if each == precision)
-        for count in dict.fromkeys((counts[0], counts[-1])):
-            devices = f"{count:.0f}" if count else ""
-            yield " ".join(filter(None, (precision, devices))), groups[precision, count]
-
-
-def _best(lines: Sequence[Line], number: int, metric: str) -> RepeatGroup | None:
-    rows = [line.cells[number] for line in lines if number in line.cells]
-    measured = [row for row in rows if row.means[metric].value is not None]
-    better = min if direction_of(metric) is Direction.LOWER else max
-    return better(measured, key=lambda row: row.means[metric].value or 0.0, default=None)
-
-
-def _quantity(row: RepeatGroup, metric: str, grid: Grid) -> str:
-    mean = row.means[metric]
-    return format_quantity(mean.value or 0.0, grid.table.units[metric], mean.low, mean.high)
-
-
-def _dot(row: RepeatGroup | None, baseline: RepeatGroup, metric: str, letter: str) -> Dot | None:
-    """Return a ratio to be drawn: more is better, so that of times and energy it is the inverse."""
-    direction = direction_of(metric)
-    ratio = row.ratios.get(metric) if row is not None and row.baseline is baseline else None
-    if ratio is None or not ratio.value or direction is Direction.NONE:
-        return None
-    if direction is Direction.HIGHER or not ratio.low or not ratio.high:
-        value = ratio.value if direction is Direction.HIGHER else 1 / ratio.value
-        return Dot(letter, value, ratio.low, ratio.high)
-    return Dot(letter, 1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
 
 
 def _scales(table: ComparisonTable) -> dict[str, Scale]:
