@@ -26,7 +26,7 @@ from sifmark.results.comparison.exports import comparison_rows
 from sifmark.results.comparison.gate import Gate, GateVerdict
 from sifmark.results.comparison.query import DEFAULT_METRICS, KEPT, PUBLISHED, Query
 from sifmark.results.comparison.sessions import BETWEEN
-from sifmark.results.comparison.tables import as_markdown, as_text
+from sifmark.results.comparison.text import as_markdown, as_text
 from sifmark.results.documents import MetricValue, has_path, metric_value, metrics_of, value_at
 from sifmark.results.load import LoadedResult, SeenRuns, load_all, study_of
 from sifmark.results.marks import Mark, marks_of_result

@@ -15,6 +15,8 @@ Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
 STALLED = 0.1  # of the timed window
+FEWEST_REPEATS = 3  # that an interval needs
+_NOT_TO_PUBLISH = "Do not publish this number"
 NO_FIGURE = "-"
 WIDE = 10.0  # percent: up to here an interval is `± 1.2 %`, above it stands in brackets
 _LABEL = 13  # columns
@@ -23,39 +25,67 @@ _LONGEST = 1e15  # number that is written out; those near the largest float cann
 
 def report(document: Document, place: str | None) -> list[str]:
     """Return the lines about a finished run whose document is in the file `place`, or None for standard output."""
-    facts = [*_measured(document), *(("warning", text) for text in warnings_of(document)), *_result(place)]
+    warnings = (("warning", text) for text in warnings_of(document))
+    facts = [*_measured(document), *warnings, *_publication(document), *_result(place)]
     return [_title(document), *(f"  {label:<{_LABEL}}{text}" for label, text in facts)]
 
 
 def warnings_of(document: Document) -> Iterator[str]:
     """Yield what a reader of the number must know."""
+    return (text for _, text in _reservations(document))
+
+
+def _publication(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield in one line what keeps the number from being published, by the names of marks in reports; or nothing."""
+    if document["status"]["state"] != "completed":
+        return
+    names = [name for name, _ in _reservations(document) if name]
+    if document["numerics"]["state"] != "passed":
+        names.append("correctness not shown")
+    alone = document["configuration"]["repeat"]["of"] < FEWEST_REPEATS
+    if names:
+        yield "publish", f"no: {', '.join([*dict.fromkeys(names), *(['one run'] if alone else [])])}"
+    elif alone:
+        yield "publish", f"not alone: one run has no interval between runs (--repeat {FEWEST_REPEATS})"
+
+
+def _reservations(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield what a reader must know of the number, behind a name if it is therefore not to be published."""
     if document["provenance"]["stand_in"]:
-        yield "this image has a test base, not that of the vendor. Do not publish this number"
+        yield "test base", f"this image has a test base, not that of the vendor. {_NOT_TO_PUBLISH}"
     if document["provenance"]["simulated"]:
         replayed = document["power"].get("source") == "replay"
         what = "the meter replayed a recorded trace" if replayed else "the device was simulated"
-        yield f"{what}. Do not publish this number"
+        yield "simulated", f"{what}. {_NOT_TO_PUBLISH}"
     if preloaded := document["environment"]["preloaded"]:
-        yield f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
+        yield "", f"loaded before all other libraries, where they can change what is measured: {', '.join(preloaded)}"
+    yield from _disturbances(document)
+    for text in throttling(document):
+        yield "throttled" if text.endswith(_NOT_TO_PUBLISH) else "", text
+    if document["steadiness"]["steady"] is False:
+        change = document["steadiness"]["drift"]["value"]
+        text = f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"
+        yield "not steady", text
+
+
+def _disturbances(document: Document) -> Iterator[tuple[str, str]]:
+    """Yield what else used the processors, or stopped the run."""
     after, threads = document["conditions_after"], document["configuration"]["threads"]
     delay = after["run_delay"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
-        yield f"the run has more threads than processors: they waited {significant(delay)} % of their time"
+        yield "", f"the run has more threads than processors: they waited {significant(delay)} % of their time"
     elif delay > BUSY:
         waited = f"threads waited {significant(delay)} % of their time"
         spun = f". {openmp.ADVICE}" if openmp.spins(after["openmp_wait"]["value"], threads) else ""
-        yield f"the host was busy: {waited}{spun}. Do not publish this number"
+        yield "busy host", f"the host was busy: {waited}{spun}. {_NOT_TO_PUBLISH}"
     stolen = stolen_percent(document)
     if stolen > BUSY:
-        yield f"the hypervisor took {significant(stolen)} % of the processors' time. Do not publish this number"
+        yield "busy host", f"the hypervisor took {significant(stolen)} % of the processors' time. {_NOT_TO_PUBLISH}"
     outliers = document["steadiness"]["outliers"]
     if outliers and outliers["share_of_time"] > STALLED:
         share = outliers["share_of_time"]
-        yield f"outlying steps took {share:.0%} of the timed window: the run was disturbed. Do not publish this number"
-    yield from throttling(document)
-    if document["steadiness"]["steady"] is False:
-        change = document["steadiness"]["drift"]["value"]
-        yield f"step times changed by {change:+.1%} over the timed window. Warm up for longer, or run for longer"
+        text = f"outlying steps took {share:.0%} of the timed window: the run was disturbed. {_NOT_TO_PUBLISH}"
+        yield "stopped for a time", text
 
 
 def throttling(document: Document) -> Iterator[str]:
@@ -65,7 +95,7 @@ def throttling(document: Document) -> Iterator[str]:
     for (kind, name), seconds in longest_limits(document).items() if window else ():
         share = min(1.0, seconds / window)
         if kind != POWER and share > THROTTLED:
-            yield f"{name} held the clocks of a device down for {share:.0%} of the window. Do not publish this number"
+            yield f"{name} held the clocks of a device down for {share:.0%} of the window. {_NOT_TO_PUBLISH}"
         elif kind == POWER and share > AT_POWER_LIMIT:
             yield f"a power limit ({name}) held the clocks of a device down for {share:.0%} of the window"
 

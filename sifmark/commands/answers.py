@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import counted, markdown_lines
-from sifmark.core.terminal import output, output_table, status
+from sifmark.core.terminal import output, output_can_show, output_table, output_width, status
 
 if TYPE_CHECKING:
     from sifmark.results.comparison.tables import TableStyle
@@ -55,7 +55,14 @@ def answer_lines(form: str, document: Any, table: Table, lines: "Callable[[Table
     if form == MARKDOWN:
         output("\n".join(lines(tables.MARKDOWN)))
     else:
-        answer(form, document, table, lambda: output("\n".join(lines(tables.TEXT))))
+        answer(form, document, table, lambda: output("\n".join(lines(output_style()))))
+
+
+def output_style() -> "TableStyle":
+    """Return how texts are written to stdout: as its terminal has room, or in full."""
+    from sifmark.results.comparison.tables import text_style
+
+    return text_style(output_width(), blocks=output_can_show("│·"))
 
 
 def answer_record(form: str, document: Mapping[str, Any], show: Callable[[], None] | None = None) -> None:

@@ -8,18 +8,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sifmark.commands import framework as cli
-from sifmark.commands.answers import CSV, JSON, MARKDOWN, MOST_LISTED, TABLE, Table, answer, list_left_out
+from sifmark.commands.answers import (
+    CSV,
+    JSON,
+    MARKDOWN,
+    MOST_LISTED,
+    TABLE,
+    Table,
+    answer,
+    list_left_out,
+    output_style,
+)
 from sifmark.commands.pipelines import add_summary
 from sifmark.core.console import comma_separated, counted, fraction, printable
 from sifmark.core.errors import GateError, SifmarkError, UndecidedError, UsageError
 from sifmark.core.keys import require_trusted_keys
-from sifmark.core.terminal import is_verbose, output, status, warn
+from sifmark.core.terminal import is_verbose, output, output_width, status, warn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sifmark.core.settings import Settings
     from sifmark.results.comparison.compare import Comparison
+    from sifmark.results.comparison.compatibility import Excluded
     from sifmark.results.comparison.gate import GateVerdict
     from sifmark.studies.published.comparison import PublishedComparison
 
@@ -79,7 +90,7 @@ def compare(
     from sifmark.results.comparison.gate import Gate
     from sifmark.results.comparison.query import DEFAULT_METRICS
     from sifmark.results.comparison.sessions import BETWEEN
-    from sifmark.results.comparison.tables import as_markdown
+    from sifmark.results.comparison.text import as_markdown
 
     gated = fail_below is not None or fail_above is not None
     trusted_keys = settings.keys if require_signature else None
@@ -128,11 +139,13 @@ def _words(text: str) -> tuple[str, ...]:
 
 def _written(comparison: Comparison, form: str) -> str:
     from sifmark.results.comparison.exports import as_csv, as_json
-    from sifmark.results.comparison.tables import as_markdown, as_text
+    from sifmark.results.comparison.text import as_markdown, as_text
 
     if form in (JSON, CSV):
         return as_json(comparison) if form == JSON else as_csv(comparison)
-    return (as_markdown if form == MARKDOWN else as_text)(comparison, details=is_verbose())
+    if form == MARKDOWN:
+        return as_markdown(comparison, details=is_verbose())
+    return as_text(comparison, is_verbose(), output_style())
 
 
 def report_left_out(comparison: Comparison) -> None:
@@ -141,9 +154,12 @@ def report_left_out(comparison: Comparison) -> None:
     from sifmark.results.comparison.tables import exclusion_text, incompatibility_text
 
     list_left_out(comparison.invalid, comparison.duplicates)
-    for lines in (comparison.unsigned, map(exclusion_text, comparison.excluded)):
-        list_left_out(lines)
-    if comparison.excluded:
+    list_left_out(comparison.unsigned)
+    if comparison.excluded and output_width() is not None and not is_verbose():
+        left_out = counted(len(comparison.excluded), "run is", "runs are")
+        status(f"{left_out} left out: {_reasons(comparison.excluded)}; --verbose lists them")
+    elif comparison.excluded:
+        list_left_out(map(exclusion_text, comparison.excluded))
         counts = Counter(field for excluded in comparison.excluded for field in excluded.fields)
         reasons = ", ".join(f"{column_of(field)}: {count}" for field, count in counts.items())
         are = counted(len(comparison.excluded), "result is", "results are")
@@ -155,6 +171,21 @@ def report_left_out(comparison: Comparison) -> None:
         warn(f"{are} too, and hides a change of the others; leave it out of one side")
     for incompatibility in comparison.refused:
         warn(f"refused: {incompatibility_text(incompatibility)}")
+
+
+def _reasons(excluded: Sequence[Excluded]) -> str:
+    """Return why results are left out, counted: `5 out of memory, 1 crashed`."""
+    from sifmark.results.catalogue import column_of
+    from sifmark.results.comparison.compatibility import format_value
+
+    counts = Counter(
+        (field, format_value(each.result.fields.get(field))) for each in excluded for field in each.fields[:1]
+    )
+    texts = (
+        f"{count} {value.replace('_', ' ')}" if field == "status.state" else f"{count} {column_of(field)} {value}"
+        for (field, value), count in counts.most_common()
+    )
+    return ", ".join(texts)
 
 
 def _conclude(comparison: Comparison, verdict: GateVerdict | None) -> None:

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sifmark.commands import framework as cli
-from sifmark.commands.answers import TABLE, Table, answer, list_left_out
+from sifmark.commands.answers import TABLE, Table, answer, list_left_out, output_style
 from sifmark.core.console import counted, printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.keys import require_trusted_keys
-from sifmark.core.terminal import is_quiet, output, output_table, paint, status
+from sifmark.core.terminal import is_quiet, output, output_table, output_width, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,23 +45,21 @@ def show_results(paths: Sequence[str], form: str = TABLE, all_metrics: bool = Fa
 
 
 def _show_table(results: Results) -> None:
-    """Print a row for each result; a command for one of them shows the rest."""
-    from sifmark.results.summary import SHORT_COLUMNS, short_row
-    from sifmark.results.warnings import warnings_of
+    """Print a table for each system with a row for repeats; a command for one result shows the rest."""
+    from sifmark.results.comparison.listing import listing
 
-    output_table(*SHORT_COLUMNS, rows=[short_row(result.document) for result in results])
-    marked = "; ! marks a warning" if any(any(warnings_of(result.document)) for result in results) else ""
-    one = f"one in full: sifmark results.show {shlex.quote(results[0].file)}"
-    status(f"{counted(len(results), 'result')}{marked}; {one}")
+    output("\n".join(listing(((result.file, result.document) for result in results), output_style())))
+    status(f"{counted(len(results), 'result')}; one in full: sifmark results.show {shlex.quote(results[0].file)}")
 
 
 def _show_each(results: Results, every_metric: bool) -> None:
     from sifmark.results.summary import summary
     from sifmark.studies.published.nearest import nearest_lines
 
-    published = nearest_lines([result.document] for result in results)
+    published, width = nearest_lines([result.document] for result in results), output_width()
     for number, (result, line) in enumerate(zip(results, published, strict=True)):
-        output("\n".join(map(printable, [""] * bool(number) + summary(result.document, every_metric, line))))
+        lines = summary(result.document, every_metric, line, width)
+        output("\n".join(map(printable, [""] * bool(number) + lines)))
 
 
 @cli.command("results.validate", example="results.validate results/")

@@ -5,12 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from itertools import zip_longest
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
 from sifmark.core.files import human_size
 
 WATCHED_EVERY = 1.0  # seconds between two looks at a growing file
+GAP = 2  # blanks between the columns of a table
+LEAST = 3  # columns of a terminal that a column of a table gets
+_PIECES = re.compile(r"\s+|\S+")  # words and what is between them
 # What begins links and code in Markdown, and at the beginning of a line headings, lists, quotes and fences.
 _MARKDOWN = re.compile(r"[\\\[`]|^[#>|~=+*_-]")
 
@@ -99,20 +103,118 @@ def step(title: str) -> AbstractContextManager[Step]:
 
 
 def align_columns(
-    rows: Sequence[Sequence[str]], right: Sequence[bool] = (), paint: Callable[[str], str] = str
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool] = (),
+    paint: Callable[[str], str] = str,
+    width: int | None = None,
 ) -> Iterator[str]:
     """Yield rows as lines with aligned columns, two blanks apart; the columns that `right` marks end together.
 
-    `paint` colours the cells of all rows but the first.
+    `paint` colours the cells of all rows but the first. With a `width` no line is longer: the widest columns are folded
+    to fit, and where there are more columns than that each cell has a line of its own behind the head of its column.
     """
     widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
+    if width is not None:
+        room = width - GAP * (len(widths) - 1)
+        if room < LEAST * len(widths):
+            yield from _records(rows, width)
+            return
+        widths = _narrowed(widths, room)
     to_right = right or [False] * len(widths)
     for number, row in enumerate(rows):
-        cells = []
-        for cell, width, ends in zip(row, widths, to_right, strict=True):
-            shown, blanks = paint(cell) if number else cell, " " * (width - text_width(cell))
-            cells.append(f"{blanks}{shown}" if ends else f"{shown}{blanks}")
-        yield "  ".join(cells).rstrip()
+        pieces = [fold(cell, room) for cell, room in zip(row, widths, strict=True)]
+        for cells in zip_longest(*pieces, fillvalue=""):
+            padded = []
+            for cell, room, ends in zip(cells, widths, to_right, strict=True):
+                shown, blanks = paint(cell) if number else cell, " " * (room - text_width(cell))
+                padded.append(f"{blanks}{shown}" if ends else f"{shown}{blanks}")
+            yield (" " * GAP).join(padded).rstrip()
+
+
+def has_room(rows: Sequence[Sequence[str]], width: int | None, besides: int = 0) -> bool:
+    """Return whether no column of a table has to be folded for a terminal of this width; None is one without end.
+
+    `besides` are columns of the terminal for something else.
+    """
+    if width is None:
+        return True
+    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
+    return sum(widths) + GAP * (len(widths) - 1) + besides <= width
+
+
+def fold_first(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
+    """Return a table whose first column has at most this width: more of a cell is in rows of its own below.
+
+    A cell that repeats that above it, below the head of the column, is left empty.
+    """
+    table: list[list[str]] = []
+    for number, row in enumerate(rows):
+        same = number > 1 and row[0] == rows[number - 1][0]
+        first, *more = [""] if same else fold(row[0], room)
+        table.append([first, *row[1:]])
+        table += [[piece, *[""] * (len(row) - 1)] for piece in more]
+    return table
+
+
+def room_of_first(rows: Sequence[Sequence[str]], width: int, least: int) -> int:
+    """Return how many columns of a terminal the first column of a table can have: `least` at least."""
+    first, *others = (max(map(text_width, column)) for column in zip(*rows, strict=True))
+    return max(min(first, width - sum(others) - GAP * len(others)), least)
+
+
+def fold(text: str, width: int, indent: int = 0) -> list[str]:
+    """Return a text in lines of at most `width` columns of a terminal: broken at blanks, else within words.
+
+    All lines but the first begin with `indent` blanks.
+    """
+    if text_width(text) <= width:
+        return [text]
+    indent = min(indent, max(width - LEAST, 0))
+    lines, line, gap = [], "", ""
+    for piece in _PIECES.findall(text):
+        if piece.isspace():
+            gap = piece
+            continue
+        word = piece
+        while text_width(line + gap + word) > width:
+            room = width - text_width(line + gap)
+            if line.strip() and (text_width(word) <= width - indent or room < LEAST):
+                lines.append(line)
+                line, gap = " " * indent, ""
+            else:
+                before = line + gap if room >= LEAST else line
+                head = _head(word, width - text_width(before))
+                lines.append(before + head)
+                line, gap, word = " " * indent, "", word[len(head) :]
+        line, gap = line + gap + word, ""
+    return [*lines, line] if line.strip() else lines
+
+
+def _head(word: str, width: int) -> str:
+    """Return as many characters of a word as fit, at least one."""
+    taken = 0
+    for number, character in enumerate(word):
+        taken += text_width(character)
+        if taken > width:
+            return word[: max(number, 1)]
+    return word
+
+
+def _narrowed(widths: Sequence[int], room: int) -> list[int]:
+    """Return widths with the widest cut to the same one, so that together they fit."""
+    most = max(widths, default=0)
+    while sum(min(width, most) for width in widths) > room and most > 1:
+        most -= 1
+    return [min(width, most) for width in widths]
+
+
+def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
+    """Yield each cell of a table behind the head of its column, with a blank line between rows."""
+    for number, row in enumerate(rows[1:]):
+        if number:
+            yield ""
+        for head, cell in zip(rows[0], row, strict=True):
+            yield from fold(f"{head}: {cell.strip()}", width, indent=2)
 
 
 def text_width(text: str) -> int:

@@ -1,6 +1,7 @@
 """What commands write to a terminal or a log: answers on stdout; progress, warnings and errors on stderr."""
 
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -197,6 +198,20 @@ def output_table(*columns: str, rows: Iterable[Sequence[Any]], stderr: bool = Fa
     else:
         for line in align_columns([columns, *cells], right, partial(paint, stderr=stderr)):
             stream.write(f"{line}\n")
+
+
+def output_width() -> int | None:
+    """Return how many columns the terminal of stdout has, or None if stdout is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def output_can_show(text: str) -> bool:
+    """Return whether the encoding of stdout has the characters of a text."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def output_count() -> int:

@@ -12,6 +12,7 @@ DIGITS = 4  # significant ones
 FEWER_DIGITS = 3  # of a number with a wide interval
 WIDE = 10.0  # percent: up to here an interval is `± 1.2 %`, above it stands in brackets
 _NARROWEST = 0.01  # percent, that is shown
+_LEAST_FRACTION = 1e-4
 _ROUNDING = 1e-12  # of a value: a narrower interval is of equal values
 _SMALLEST, _LARGEST = -4, 15  # powers of ten: beyond them a number is written with an exponent
 _SI = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
@@ -101,6 +102,13 @@ def format_quantity(value: float, unit: str, low: float | None = None, high: flo
     return " ".join(filter(None, (number, "" if scale.unit == "1" else scale.unit, interval)))
 
 
+def format_fraction(value: float) -> str:
+    """Return a fraction in percent: `11.6 %`; one that is too small to matter is `< 0.01 %`."""
+    if 0 < abs(value) < _LEAST_FRACTION:
+        return f"< {100 * _LEAST_FRACTION:g} %"
+    return f"{format_number(100 * value, FEWER_DIGITS)} %"
+
+
 def split_interval(text: str) -> tuple[str, str]:
     """Return what stands before an interval, and the interval with all that follows; empty without one."""
     before, _, rest = text.partition(" ± ")
@@ -108,6 +116,16 @@ def split_interval(text: str) -> tuple[str, str]:
         return before, f"± {rest}"
     before, _, rest = text.partition(" [")
     return before, f"[{rest}" if rest else ""
+
+
+def compact(text: str) -> str:
+    """Return a text with intervals as narrow tables have them: `±1.2%`."""
+    return text.replace("± ", "±").replace(" %", "%")
+
+
+def abbreviated(text: str) -> str:
+    """Return a text with its long units short, for a narrow terminal: `seq/s`."""
+    return text.replace("sequences/", "seq/").replace("images/", "img/")
 
 
 def format_scaled(value: float, unit: str) -> str:

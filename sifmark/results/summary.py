@@ -1,49 +1,54 @@
 """A result in a few lines for people: the number that matters first, then what it rests on."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, NamedTuple
 
+from sifmark.core.console import fold, text_width
 from sifmark.results.catalogue import MICROBENCHMARK, headlines, kind_of, metric_label, path_of, rates
 from sifmark.results.documents import measured_metrics, metrics_of, value_at
-from sifmark.results.numbers import format_number, format_quantity, format_seconds
+from sifmark.results.marks import FEWEST_REPEATS, marks_of_result
+from sifmark.results.numbers import compact, format_fraction, format_number, format_quantity, format_seconds
 from sifmark.results.warnings import duration, warnings_of
 
 Document = dict[str, Any]
+
+
+class Fact(NamedTuple):
+    """Something to know of a result, and which question it answers."""
+
+    question: str
+    label: str
+    text: str
+
+
 _LABEL = 29  # columns of a label
-# Metrics that have lines of their own, or say the same as one of these.
 _THROUGHPUT, _STEP_TIME = "throughput", "step_time_p50"
 _MEMORY_COPY, _OF_MEMORY = "memory_copy", "memory_bandwidth"
-_MOST_LEADING = 3  # headlines before everything else
 _SPANS = ("phases.", "epochs.")
 # What a run reached of the most that its devices can do, by metric. Each has a line, with a value or without.
 FRACTIONS = {"fraction_of_bound": "fraction of its bound", "utilisation_of_measured_peak": "fraction of measured peak"}
-_SHOWN = {
-    "throughput_per_device",
-    _STEP_TIME,
-    "step_time_p99",
-    "step_time_mean",
-    "step_time_p90",
-    "step_time_p95",
-    "peak_process_memory",
-    "peak_allocated_memory",
-    *FRACTIONS,
+_WITH_OTHERS = {"step_time_p99", "step_time_mean", "step_time_p90", "step_time_p95"}
+_MEMORY = {"peak_process_memory": "host", "peak_allocated_memory": "device"}
+_PERCENT = {
+    *("utilisation", "utilisation_full_attention", "data_wait_fraction", "padding_fraction", "throttled_fraction"),
+    *("rank_spread", "acceptance_rate", "utilisation_of_measured_peak_full_attention"),
+}
+_SPEED, _ORIGIN = "speed", "origin"
+# What metrics answer, and how the names of those begin that their unit does not tell. Epochs, losses and targets are
+# about the run.
+_QUESTIONS: dict[str, tuple[str, ...]] = {
+    _SPEED: ("step_time", "memory_bandwidth", "cached_bandwidth", "core_clock"),
+    "latency": ("latency_", "time_to_first_token", "time_between_tokens", "small_message_latency"),
+    "energy": (),
+    "memory": (),
+    "run": ("acceptance_rate",),
 }
 NO_RESULT = "-"
 NEAREST = "nearest published figure"
 
 HALF = ("bf16", "fp16")
 MIXED, PURE = "mixed", "pure"  # what of a run in half precision is: products, or weights and everything else too
-SHORT_COLUMNS = (
-    "run",
-    "precision",
-    "batch",
-    "state",
-    "throughput",
-    "step time",
-    "correctness",
-    "site or host",
-    "started",
-)
 _SUMMARY_FIELDS = (
     *("id", "site", "host.hostname", "started", "workload.name", "workload.task", "accelerator.name"),
     *("precision", "batch_size", "status.state", "numerics.state"),
@@ -62,39 +67,29 @@ def summary_row(document: Document) -> Document:
     }
 
 
-def short_row(document: Document) -> list[str]:
-    """Return a result as a row of the table for people, by SHORT_COLUMNS."""
-    row = summary_row(document)
-    flags = "!" if any(warnings_of(document)) else ""
-    return [
-        f"{row['workload.name']} {row['workload.task']}",
-        precision_text(document["configuration"]),
-        str(row["batch_size"]),
-        row["status.state"],
-        main_figure(document).partition("   ")[0] + flags,
-        "" if row["step_time_p50"] is None else format_quantity(row["step_time_p50"], "s"),
-        row["numerics.state"].replace("_", " "),
-        str(row["site"] or row["host.hostname"] or ""),
-        _started(document),
-    ]
-
-
-def summary(document: Document, every_metric: bool = False, published: str = "") -> list[str]:
+def summary(document: Document, every_metric: bool = False, published: str = "", width: int | None = None) -> list[str]:
     """Return the lines that summarise a valid result; with `every_metric` also why some metrics have no value.
 
-    `published` says which published figure is the nearest.
+    `published` says which published figure is the nearest. What answers one question stands together: a fact on each
+    line, or with a `width`, that of a terminal, as many as there is room for.
     """
-    lines = [title(document), *_labelled(_key_figures(document)), *_labelled(_other_metrics(document))]
-    lines += _labelled(
-        (label, fraction_text(document, name)) for name, label in fractions_of(document["workload"]["task"])
-    )
-    lines += _labelled([(NEAREST, published)] if published else [])
-    lines += _labelled(_origin(document))
-    lines += _labelled(("warning", text) for text in warnings_of(document))
     missing = {name: metric["reason"] for name, metric in measured_metrics(document).items() if metric["value"] is None}
     if every_metric:
-        return [*lines, *_missing_metrics(missing)]
-    return [*lines, f"  {len(missing)} metrics have no value: --all-metrics says why"] if missing else lines
+        more = list(_missing_metrics(missing))
+    else:
+        more = [f"  {len(missing)} metrics have no value: --all-metrics says why"] if missing else []
+    facts = list(_facts(document, published))
+    if width is None:
+        return [title(document), *_labelled(facts), *more]
+    head, origin = title(document), f"  {', '.join(text for _, _, text in _origin(document))}"
+    packed = _packed([fact for fact in facts if fact.question != _ORIGIN], width)
+    return [
+        *fold(head, width, 2),
+        *fold(origin, width, 2),
+        "",
+        *packed,
+        *(line for each in more for line in fold(each, width, 4)),
+    ]
 
 
 def precision_kind(configuration: Document) -> str | None:
@@ -116,7 +111,10 @@ def title(document: Document) -> str:
     clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
     experiment = f"{workload['name']} {workload['task']}  {precision_text(configuration)}"
     state = status["state"] + ("" if status["state"] == "completed" else f": {status.get('message', '')}")
-    return f"{experiment}  batch {configuration['batch_size']}{clients}   {state}, {format_seconds(duration(document))}"
+    count = document["accelerator"].get("count", 1)
+    devices = f", {count} devices" if count > 1 else ""
+    runs = f"{experiment}  batch {configuration['batch_size']}{clients}{devices}"
+    return f"{runs}   {state}, {format_seconds(duration(document))}"
 
 
 def main_figure(document: Document) -> str:
@@ -149,27 +147,84 @@ def _figure(document: Document, measured: Document, name: str) -> str:
     return f"{format_quantity(metric['value'], metric['unit'], low, high)}{scope}"
 
 
-def _leading(document: Document, measured: Document) -> list[str]:
-    """Return the metrics with a value to show first."""
-    known = [name for name in headlines(kind_of(document)) if _value(measured, name) is not None]
-    return [name for name in known[:_MOST_LEADING] if name not in _SHOWN]
-
-
-def _key_figures(document: Document) -> Iterator[tuple[str, str]]:
-    metrics, numerics, measured = document["metrics"], document["numerics"], metrics_of(document)
-    for name in _leading(document, measured):
-        yield metric_label(name), _figure(document, measured, name)
-    if document["workload"]["name"] == _MEMORY_COPY and (why := measured.get(_OF_MEMORY, {}).get("reason")):
-        yield metric_label(_OF_MEMORY), f"not known: {why}"
+def _facts(document: Document, published: str) -> Iterator[Fact]:
+    """Yield what there is to say, by question: the headlines first."""
+    metrics, numerics, kind = metrics_of(document), document["numerics"], kind_of(document)
+    named = [name for name in headlines(kind) if name in metrics]
+    of_question: dict[str, list[Fact]] = {question: [] for question in _QUESTIONS}
+    for name in dict.fromkeys((*named, *metrics)):
+        if (
+            not name.startswith(_SPANS)
+            and name not in _elsewhere(document, kind)
+            and (text := _text_of(document, metrics, name))
+        ):
+            of_question[_question_of(name, metrics[name]["unit"])].append(Fact("", *text))
+    speed = of_question[_SPEED]
+    if document["workload"]["name"] == _MEMORY_COPY and (why := metrics.get(_OF_MEMORY, {}).get("reason")):
+        speed.insert(0, Fact("", metric_label(_OF_MEMORY), f"not known: {why}"))
     elif main_figure(document) == NO_RESULT:
-        yield metric_label(headlines(kind_of(document))[0]), NO_RESULT
-    if (median := _value(metrics, _STEP_TIME)) is not None:
-        yield "step time", f"{format_quantity(median, 's')} median{_slowest_step(document)}"
-    memory = {"host": _value(metrics, "peak_process_memory"), "device": _value(metrics, "peak_allocated_memory")}
-    if used := [f"{format_quantity(size, 'MiB')} {where}" for where, size in memory.items() if size is not None]:
-        yield "memory", ", ".join(used)
+        speed.insert(0, Fact("", metric_label(headlines(kind)[0]), NO_RESULT))
+    speed += [
+        Fact("", label, _fraction_of(document, name)) for name, label in fractions_of(document["workload"]["task"])
+    ]
+    if memory := ", ".join(_memory(document, metrics)):
+        of_question["memory"].insert(0, Fact("", "memory", memory))
+    for question, facts in of_question.items():
+        yield from (fact._replace(question=question) for fact in facts)
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
-    yield "correctness", numerics["state"].replace("_", " ") + reason
+    yield Fact("correctness", "correctness", numerics["state"].replace("_", " ") + reason)
+    if published:
+        yield Fact("published", NEAREST, published)
+    yield from _origin(document)
+    yield from (Fact("warning", "warning", text) for text in warnings_of(document))
+    if document["status"]["state"] == "completed" and (reservations := _reservations(document)):
+        yield Fact("publish", "publish", reservations)
+
+
+def _elsewhere(document: Document, kind: str) -> set[str]:
+    """Return the metrics that are in the line of another, or say the same as one."""
+    same = {"throughput_per_device", "energy_per_device"} if document["accelerator"].get("count", 1) == 1 else set()
+    of_a_sweep = set() if _THROUGHPUT in headlines(kind) else {_THROUGHPUT}  # the mean of all sizes
+    return {*_WITH_OTHERS, *_MEMORY, *FRACTIONS, *same, *of_a_sweep}
+
+
+def _text_of(document: Document, metrics: Document, name: str) -> tuple[str, str] | None:
+    """Return a metric's label and text, with those that are in its line; None without a value."""
+    value = metrics[name]["value"]
+    if value is None:
+        return None
+    if name == _STEP_TIME:
+        return "step time", f"{format_quantity(value, 's')} median{_slowest_step(document)}"
+    if name in _PERCENT:
+        return metric_label(name), format_fraction(value)
+    return metric_label(name), _figure(document, metrics, name)
+
+
+def _question_of(name: str, unit: str) -> str:
+    """Return which question a metric answers, by its name or its unit."""
+    for question, names in _QUESTIONS.items():
+        if name.startswith(names):
+            return question
+    parts = set(unit.split("/"))
+    if parts & {"J", "W", "Wh"}:
+        return "energy"
+    return "memory" if unit == "MiB" else _SPEED if len(parts) > 1 or name in _PERCENT else "run"
+
+
+def _memory(document: Document, metrics: Document) -> Iterator[str]:
+    """Yield how much memory a run used where; of which size, if one device has all of it."""
+    accelerator = document["accelerator"]
+    for name, where in _MEMORY.items():
+        if (used := _value(metrics, name)) is not None:
+            size = accelerator.get("memory_mib") if where == "device" and accelerator.get("count", 1) == 1 else None
+            of_size = f" of {format_quantity(size, 'MiB')}" if size else ""
+            yield f"{format_quantity(used, 'MiB')}{of_size} {where}"
+
+
+def _fraction_of(document: Document, name: str) -> str:
+    """Return what a run reached of a bound in percent, or why that is not known."""
+    value = _value(metrics_of(document), name)
+    return fraction_text(document, name) if value is None else format_fraction(value)
 
 
 def _slowest_step(document: Document) -> str:
@@ -180,30 +235,30 @@ def _slowest_step(document: Document) -> str:
     return "" if slowest is None else f", {format_quantity(slowest, 's')} slowest"
 
 
-def _other_metrics(document: Document) -> Iterator[tuple[str, str]]:
-    """Yield the other metrics by their labels, those first that matter most of such a run."""
-    measured = {name: metric for name, metric in metrics_of(document).items() if not name.startswith(_SPANS)}
-    named = headlines(kind_of(document))
-    of_a_sweep = {_THROUGHPUT} - set(named)  # that is no headline: the mean of all sizes
-    shown = _SHOWN.union(_leading(document, measured), of_a_sweep)
-    for name in dict.fromkeys((*named, *measured)):
-        metric = measured.get(name)
-        if metric and name not in shown and metric["value"] is not None:
-            yield metric_label(name), format_quantity(metric["value"], metric["unit"])
+def _reservations(document: Document) -> str:
+    """Return in one line what keeps the number from being published; nothing if it needs no more than its repeats."""
+    reasons = [mark.name for mark in marks_of_result(document) if mark.everywhere]
+    alone = ((document["configuration"].get("repeat") or {}).get("of") or 1) < FEWEST_REPEATS
+    if reasons:
+        return f"no: {', '.join([*reasons, *(['one run'] if alone else [])])}"
+    return f"not alone: one run has no interval between runs (--repeat {FEWEST_REPEATS})" if alone else ""
 
 
-def _origin(document: Document) -> Iterator[tuple[str, str]]:
+def _origin(document: Document) -> Iterator[Fact]:
     accelerator, provenance = document["accelerator"], document["provenance"]
     image, software = provenance["image"], provenance["software"]
     count = f"{accelerator['count']} x " if accelerator.get("count", 1) != 1 else ""
-    yield "device", f"{count}{accelerator.get('name', accelerator['kind'])} on {document['host']['hostname']['value']}"
-    yield "image", f"{image['recipe']}, build {image['build_key'][7:19]}" if image else "none: run outside an image"
+    device = f"{count}{accelerator.get('name', accelerator['kind'])} on {document['host']['hostname']['value']}"
+    yield Fact(_ORIGIN, "device", device)
+    built = f"{image['recipe']}, build {image['build_key'][7:19]}" if image else "none: run outside an image"
+    yield Fact(_ORIGIN, "image", built)
     if software.get("framework_version"):
-        yield "framework", f"{software['framework']} {software['framework_version']}"
-    yield "started", f"{_started(document)} UTC"
+        yield Fact(_ORIGIN, "framework", f"{software['framework']} {software['framework_version']}")
+    yield Fact(_ORIGIN, "started", f"{started_text(document)} UTC")
 
 
-def _started(document: Document) -> str:
+def started_text(document: Document) -> str:
+    """Return when a run started, UTC, to the second."""
     return str(document["started"]).partition(".")[0].replace("T", " ").removesuffix("Z")
 
 
@@ -221,6 +276,22 @@ def _value(metrics: Document, name: str) -> float | None:
     return value
 
 
-def _labelled(facts: Iterable[tuple[str, str]]) -> Iterator[str]:
-    for label, text in facts:
-        yield f"  {label:<{_LABEL}} {text}"
+def _labelled(facts: Iterable[Fact]) -> Iterator[str]:
+    for fact in facts:
+        yield f"  {fact.label:<{_LABEL}} {fact.text}"
+
+
+def _packed(facts: Sequence[Fact], width: int) -> Iterator[str]:
+    """Yield as many facts on a line as there is room for, behind the question that they answer."""
+    indent = 2 + max(len(fact.question) for fact in facts) + 2
+    for question, members in groupby(facts, key=lambda fact: fact.question):
+        lines: list[str] = []
+        for fact in members:
+            alone = fact.label == NEAREST or (fact.label == question and not lines)
+            text = " ".join(compact(fact.text if alone else f"{fact.label} {fact.text}").split())
+            if lines and text_width(f"{lines[-1]}; {text}") <= width - indent:
+                lines[-1] += f"; {text}"
+            else:
+                lines += fold(text, width - indent, 2)
+        for number, line in enumerate(lines):
+            yield f"  {'' if number else question}".ljust(indent) + line

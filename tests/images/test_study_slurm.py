@@ -458,7 +458,7 @@ def test_a_folder_that_is_copied_to_a_host_without_slurm_goes_on_there(
 
 
 def test_a_study_comes_to_its_end_whatever_happens_to_its_runs(here: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two are preempted, of which one is cancelled and the other loses its node; a host without Slurm reads the same."""
+    """Two are preempted; one is cancelled, one loses its node; a host without Slurm reads them too."""
     words = [*run_ids(2, "--seconds", "8"), *run_ids(3)]
     plan = here.plan(*words)
     (submitted,) = submit_runs(plan, here.settings)

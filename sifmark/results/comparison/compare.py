@@ -146,7 +146,7 @@ def _rows(observations: Sequence[Observation], query: Query) -> list[RepeatGroup
     if query.relative:
         set_baselines(rows, varying, query)
     set_scaling(rows)
-    return sorted(rows, key=lambda row: (row.side, [_sort_key(row.fields.get(name)) for name in varying]))
+    return sorted(rows, key=lambda row: (row.side, [sort_key(row.fields.get(name)) for name in varying]))
 
 
 def repeat_groups(observations: Sequence[Observation], query: Query) -> list[RepeatGroup]:
@@ -183,5 +183,6 @@ def _first_units(collection: ResultCollection, metrics: Iterable[str]) -> dict[s
     return units
 
 
-def _sort_key(value: Any) -> Any:
+def sort_key(value: Any) -> Any:
+    """Return by what the values of a field are in order: numbers first."""
     return (0, value, "") if isinstance(value, int | float) else (1, 0, str(value))

@@ -89,6 +89,23 @@ def test_language_models_and_targets_have_their_own_numbers(whole):
         assert line in lines, lines
 
 
+def test_one_line_says_what_keeps_a_number_from_being_published(whole):
+    def publication():
+        return [line.split(None, 1)[1] for line in report(whole, None) if line.split()[0] == "publish"]
+
+    whole["numerics"]["state"], whole["steadiness"]["steady"], whole["steadiness"]["outliers"] = "passed", True, None
+    whole["provenance"]["stand_in"] = False
+    whole["conditions_after"]["run_delay"]["value"] = whole["conditions_after"]["cpu_stolen"]["value"] = 0.0
+    assert [text.partition(":")[0] for text in publication()] == ["not alone"]
+    whole["configuration"]["repeat"] = {"index": 1, "of": 3}
+    assert publication() == []
+    whole["provenance"]["stand_in"], whole["numerics"]["state"] = True, "not_run"
+    whole["conditions_after"]["cpu_stolen"]["value"] = 1000.0
+    assert publication() == ["no: test base, busy host, correctness not shown"]
+    whole["configuration"]["repeat"] = {"index": 1, "of": 2}
+    assert publication()[0].endswith(", one run")
+
+
 def test_a_replayed_meter_is_no_simulated_device(whole):
     whole["provenance"]["simulated"], whole["power"] = True, {"source": "replay"}
     assert "the meter replayed a recorded trace. Do not publish this number" in list(warnings_of(whole))

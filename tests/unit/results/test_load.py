@@ -386,11 +386,11 @@ def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixtu
         write(tmp_path, f"{name}.json", json.dumps(documents.from_image(example, **changes)).encode())
     show_results([str(tmp_path)], "table")
     printed = capsys.readouterr()
-    head, *rows = printed.out.splitlines()
-    assert head.split()[:4] == ["run", "precision", "batch", "state"] and len(rows) == 2
-    assert all("completed" in row for row in rows)
-    assert [row.count("!") for row in rows] == [0, 1]
-    assert f"2 results; ! marks a warning; one in full: sifmark results.show {tmp_path / 'a.json'}" in printed.err
+    system, head, *rows = printed.out.splitlines()
+    assert system.endswith(": 2 results")
+    assert head.split()[:3] == ["workload", "precision", "devices"] and len(rows) == 2
+    assert ["busy host" in row for row in rows] == [False, True]
+    assert f"2 results; one in full: sifmark results.show {tmp_path / 'a.json'}" in printed.err
     assert "1 result is a copy" in printed.err
 
 

@@ -282,7 +282,7 @@ def test_a_fraction_of_the_bound_is_shown_once(tmp_path: Path, capsys: pytest.Ca
     from sifmark.results.summary import summary
 
     lines = [each for each in summary(document) if "bound" in each]
-    assert [each.split() for each in lines] == [["fraction", "of", "its", "bound", "0.2500"]]
+    assert [each.split() for each in lines] == [["fraction", "of", "its", "bound", "25.0", "%"]]
 
 
 def test_an_own_study_that_is_not_valid_hides_no_result(
