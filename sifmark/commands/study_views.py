@@ -9,8 +9,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from sifmark.commands.answers import Table, answer
-from sifmark.core.console import counted
-from sifmark.core.terminal import can_draw, output, output_table, paint, status, step
+from sifmark.core.console import counted, fold
+from sifmark.core.terminal import can_draw, output, output_can_show, output_table, output_width, paint, status, step
 from sifmark.engines.progress import ProgressPipe
 from sifmark.results.numbers import format_seconds
 from sifmark.results.summary import NO_RESULT, main_figure
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from sifmark.studies.slurm.jobs import JobArray
     from sifmark.studies.slurm.submit import SubmittedArray
 
+_FULL, _EMPTY = "█", "░"
 MOST_CELLS = 3  # of a reason
 MOST_REMARKS = 20
 MOST_FAILURES = 10  # listed below the tables of states
@@ -202,10 +203,12 @@ def _status_document(plan: StudyPlan, cells: list[MatrixCell]) -> dict[str, Any]
 
 def _show_tables(plan: StudyPlan, cells: list[MatrixCell]) -> None:
     """Print how far a study is and what is wrong, then the groups with something to do, then those that are done."""
-    output(f"{plan.study.title}: {_done(plan.runs)}")
-    output("   ".join(_of_systems(plan)))
+    _say(f"{plan.study.title}: {_done(plan.runs)}")
+    if bar := _bar(plan.runs):
+        output(bar)
+    _say("   ".join(_of_systems(plan)))
     for line in _remarks(plan):
-        output(line)
+        _say(line, indent=2)
     done = {
         group: runs for group, runs in _by_group(cells).items() if all(each.state is RunState.DONE for each in runs)
     }
@@ -215,7 +218,23 @@ def _show_tables(plan: StudyPlan, cells: list[MatrixCell]) -> None:
         output_table(*matrix.columns, rows=matrix.rows)
     if done:
         output("")
-        output(", ".join(f"{group}: {_done(runs)}" for group, runs in done.items()))
+        _say(", ".join(f"{group}: {_done(runs)}" for group, runs in done.items()))
+
+
+def _say(text: str, indent: int = 0) -> None:
+    """Print a text in lines that fit the terminal; as one line where it is piped."""
+    width = output_width()
+    for line in [text] if width is None else fold(text, width, indent):
+        output(line)
+
+
+def _bar(runs: Sequence[PlannedRun]) -> str:
+    """Return a bar of the terminal's width for the share of runs that are done; nothing where it cannot be shown."""
+    width = output_width()
+    if width is None or not runs or not output_can_show(_FULL + _EMPTY):
+        return ""
+    done = width * sum(planned.state is RunState.DONE for planned in runs) // len(runs)
+    return _FULL * done + _EMPTY * (width - done)
 
 
 def _by_group(cells: Iterable[MatrixCell]) -> dict[str, list[PlannedRun]]:
