@@ -10,8 +10,8 @@ from sifmark import __version__
 from sifmark.core.console import counted, printable
 from sifmark.report.charts.render import is_wide, page_svg
 from sifmark.report.charts.theme import SYSTEMS, page_style
-from sifmark.report.charts.words import mean_text
 from sifmark.report.content.tables import MOST_COLUMNS, judged, ratio_words
+from sifmark.report.describe import mean_text
 from sifmark.report.report import Report
 from sifmark.results.numbers import split_interval
 

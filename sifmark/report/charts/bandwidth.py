@@ -9,10 +9,12 @@ from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
 from sifmark.report.charts.chart import Chart, ChartTable, Layer, Row, Spec, layer
 from sifmark.report.charts.glyphs import Curve, Datum, curves, layered, panel_chart, panel_title
-from sifmark.report.charts.series import labels_of, styles_of, variant, variant_fields
+from sifmark.report.charts.series import labels_of, styles_of
 from sifmark.report.charts.theme import MUTED
-from sifmark.report.charts.words import caption, caption_reservations, mean_text, remarks, repeats_text
+from sifmark.report.charts.words import caption, caption_reservations
+from sifmark.report.describe import mean_text, remarks, repeats_text
 from sifmark.report.results import Point, ReportResults, Section
+from sifmark.report.variants import variant, variant_fields
 from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean, mean
 from sifmark.results.copies import caches_of

@@ -7,15 +7,11 @@ from typing import Any, NamedTuple
 from sifmark.report.charts import axes
 from sifmark.report.charts.chart import COLOUR, WORDS, Chart, ChartTable, Layer, Row, layer
 from sifmark.report.charts.glyphs import legend_of
-from sifmark.report.charts.series import identity, system_labels, variant, variant_fields
+from sifmark.report.charts.series import identity
 from sifmark.report.charts.theme import FAILED_SHAPE, INK, MUTED, PAPER, PUBLISHED_SHAPE, style_of
-from sifmark.report.charts.words import (
-    caption,
-    caption_reservations,
-    caption_sources,
-    chart_name,
+from sifmark.report.charts.words import caption, caption_reservations, caption_sources, chart_name
+from sifmark.report.describe import (
     describe_published,
-    distinct,
     failure_text,
     mean_text,
     published_text,
@@ -23,9 +19,10 @@ from sifmark.report.charts.words import (
     remarks,
     repeats_text,
     scale_of_points,
-    short,
 )
 from sifmark.report.results import Document, Point, PublishedMark, ReportResults, Section
+from sifmark.report.texts import distinct, short
+from sifmark.report.variants import system_labels, variant, variant_fields
 from sifmark.results.comparison.intervals import CONFIDENCE
 
 MOST_BARS = 24  # of a chart: more are in its table alone

@@ -15,21 +15,12 @@ from sifmark.report.charts.series import (
     most_complete,
     printed_figures,
     series_of,
-    system_labels,
 )
-from sifmark.report.charts.words import (
-    caption,
-    caption_more_lines,
-    caption_sources,
-    chart_name,
-    failure_text,
-    mean_text,
-    published_text,
-    remarks,
-    scale_of_points,
-    short,
-)
+from sifmark.report.charts.words import caption, caption_more_lines, caption_sources, chart_name
+from sifmark.report.describe import failure_text, mean_text, published_text, remarks, scale_of_points
 from sifmark.report.results import Point, ReportResults, Section
+from sifmark.report.texts import short
+from sifmark.report.variants import system_labels
 from sifmark.results.catalogue import MICROBENCHMARK, metric_label
 from sifmark.results.comparison.scaling import BATCH
 from sifmark.results.numbers import Scale, format_quantity

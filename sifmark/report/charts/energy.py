@@ -8,27 +8,12 @@ from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
 from sifmark.report.charts.chart import Chart, ChartTable, Layer, Row, Spec, layer
 from sifmark.report.charts.glyphs import Curve, bars, layered, named_level, panel_title, span, stacked, window
-from sifmark.report.charts.series import (
-    Place,
-    lines_of,
-    most_complete,
-    paired,
-    series_of,
-    system_labels,
-    variant,
-    variant_fields,
-)
+from sifmark.report.charts.series import Place, lines_of, most_complete, paired, series_of
 from sifmark.report.charts.theme import HEIGHT, WIDTH, Colour, style_of
-from sifmark.report.charts.words import (
-    caption,
-    caption_more_lines,
-    caption_reservations,
-    caption_scopes,
-    chart_name,
-    mean_text,
-    remarks,
-)
+from sifmark.report.charts.words import caption, caption_more_lines, caption_reservations, caption_scopes, chart_name
+from sifmark.report.describe import mean_text, remarks
 from sifmark.report.results import Point, ReportResult, Section
+from sifmark.report.variants import system_labels, variant, variant_fields
 from sifmark.results.comparison.intervals import Mean
 from sifmark.results.comparison.scaling import BATCH
 from sifmark.results.numbers import format_number, format_quantity

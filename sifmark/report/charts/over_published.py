@@ -5,10 +5,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from sifmark.report.charts import axes
 from sifmark.report.charts.chart import COLOUR, WORDS, Chart, ChartTable, Layer, Row, Spec, layer
 from sifmark.report.charts.glyphs import panel_title
-from sifmark.report.charts.series import system_labels
 from sifmark.report.charts.theme import MUTED, style_of
-from sifmark.report.charts.words import caption, caption_more_lines, caption_reservations, distinct, remarks, short
+from sifmark.report.charts.words import caption, caption_more_lines, caption_reservations
+from sifmark.report.describe import remarks
 from sifmark.report.results import OverPublished, ReportResults
+from sifmark.report.texts import distinct, short
+from sifmark.report.variants import system_labels
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.intervals import CONFIDENCE
 

@@ -16,19 +16,11 @@ from sifmark.report.charts.series import (
     most_complete,
     printed_figures,
     styles_of,
-    variant,
-    variant_fields,
 )
-from sifmark.report.charts.words import (
-    caption,
-    caption_more_lines,
-    caption_sources,
-    chart_name,
-    mean_text,
-    remarks,
-    scale_of_points,
-)
+from sifmark.report.charts.words import caption, caption_more_lines, caption_sources, chart_name
+from sifmark.report.describe import mean_text, remarks, scale_of_points
 from sifmark.report.results import Failure, Point, PublishedMark, Section
+from sifmark.report.variants import variant, variant_fields
 from sifmark.results.comparison.observation import NODES
 from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, STRONG, THROUGHPUT
 from sifmark.results.comparison.tables import percentage_text

@@ -6,10 +6,11 @@ from typing import NamedTuple
 from sifmark.report.charts import axes
 from sifmark.report.charts.chart import RESERVATION, WORDS, Chart, ChartTable, Layer, Row, layer
 from sifmark.report.charts.glyphs import layered, named_level, span, window
-from sifmark.report.charts.series import system_labels
 from sifmark.report.charts.theme import INK, MUTED, PAPER, style_of
-from sifmark.report.charts.words import caption, chart_name, remarks
+from sifmark.report.charts.words import caption, chart_name
+from sifmark.report.describe import remarks
 from sifmark.report.results import ReportResult, Section
+from sifmark.report.variants import system_labels
 from sifmark.results.comparison.compatibility import exclusion_fields
 from sifmark.results.comparison.scaling import BATCH
 from sifmark.results.marks import FEW_REPEATS, UNSTEADY

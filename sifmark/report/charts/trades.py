@@ -6,21 +6,12 @@ from sifmark.report.charts import axes
 from sifmark.report.charts.axes import Axis
 from sifmark.report.charts.chart import Chart, ChartTable, Spec
 from sifmark.report.charts.glyphs import Curve, Datum, circled, curves, layered, notes, stacked
-from sifmark.report.charts.series import CONCURRENCY, MOST_LINES, Place, identity, most_complete, paired, series_of
-from sifmark.report.charts.words import (
-    caption,
-    caption_missing,
-    caption_more_lines,
-    caption_scopes,
-    chart_name,
-    mean_text,
-    quantity_text,
-    remarks,
-    repeats_text,
-    scale_of_points,
-)
+from sifmark.report.charts.series import MOST_LINES, Place, identity, most_complete, paired, series_of
+from sifmark.report.charts.words import caption, caption_missing, caption_more_lines, caption_scopes, chart_name
+from sifmark.report.describe import mean_text, quantity_text, remarks, repeats_text, scale_of_points
 from sifmark.report.results import Point, Section
 from sifmark.results.catalogue import metric_label
+from sifmark.results.comparison.observation import CONCURRENCY
 from sifmark.results.comparison.scaling import BATCH
 
 _MOST_NOTED = 6  # lines whose ends have a note: more would lie on each other

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.draw import section_charts
-from sifmark.report.charts.words import failure_text
 from sifmark.report.content.overview import STEP_TIME, best_points
 from sifmark.report.content.tables import MetricTable, configuration_of, metric_table
+from sifmark.report.describe import failure_text
 from sifmark.report.results import Failure, Point, ReportResult, ReportResults, Section
 from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.comparison.compatibility import Incompatibility

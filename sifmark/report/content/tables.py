@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sifmark.report.charts.words import scale_of_points
+from sifmark.report.describe import scale_of_points
 from sifmark.report.results import Point, ReportResults, Section
 from sifmark.results.catalogue import MICROBENCHMARK, Direction, column_of, direction_of, metric_label
 from sifmark.results.comparison.compatibility import NUMERICS

@@ -9,11 +9,11 @@ from enum import Enum
 from sifmark.core.console import markdown_lines
 from sifmark.core.spreadsheets import write_rows
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.words import mean_text
 from sifmark.report.content.overview import Best, Summary, SummaryRow
 from sifmark.report.content.sections import ReportSection
 from sifmark.report.content.systems import SystemTable
 from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, TableRow, all_marks, ratio_words
+from sifmark.report.describe import mean_text
 from sifmark.report.report import Report
 from sifmark.report.results import Point
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean

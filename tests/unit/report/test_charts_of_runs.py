@@ -26,7 +26,7 @@ from sifmark.report.charts.energy import power_over_time
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.step_times import step_times
 from sifmark.report.charts.times import latency_parts, phases, time_to_target
-from sifmark.report.charts.words import mean_text, quantity_text, scale_of_points
+from sifmark.report.describe import mean_text, quantity_text, scale_of_points
 from sifmark.report.results import ReportResults, Section
 from sifmark.results.numbers import format_number
 

@@ -31,7 +31,7 @@ from sifmark.report.charts.scaling import scaling
 from sifmark.report.charts.series import MOST_LINES
 from sifmark.report.charts.times import latency_parts, time_to_target
 from sifmark.report.charts.trades import energy_by_throughput, latency_by_throughput, pareto_front
-from sifmark.report.charts.words import mean_text, quantity_text
+from sifmark.report.describe import mean_text, quantity_text
 from sifmark.report.load import load_report_results
 from sifmark.report.results import ReportResult, ReportResults, Section
 

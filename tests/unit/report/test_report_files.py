@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from unit.report import samples
 
 from sifmark.report.charts.chart import Chart, ChartTable
-from sifmark.report.charts.words import mean_text
 from sifmark.report.content.citations import works_of
 from sifmark.report.content.tables import ratio_words
+from sifmark.report.describe import mean_text
 from sifmark.report.files.files import file_names, report_files
 from sifmark.report.files.latex import bibliography, latex_table, latex_text
 from sifmark.report.files.tables import Cell, Column, FileTable, Kind, tables_of

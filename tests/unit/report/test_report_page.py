@@ -15,8 +15,8 @@ from unit.refusals import refused
 from unit.report import samples
 
 from sifmark.core.errors import SifmarkError
-from sifmark.report.charts.words import mean_text
 from sifmark.report.content.tables import MOST_COLUMNS, ratio_words
+from sifmark.report.describe import mean_text
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
