@@ -11,7 +11,8 @@ from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
 from sifmark.report.anonymous import anonymiser_of
 from sifmark.report.load import load_report_results, references_at
-from sifmark.report.packages import require_packages
+from sifmark.report.packages import require_templates
+from sifmark.report.paper import require_width
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
@@ -85,6 +86,7 @@ def report(
     only: Iterable[str] = (),
     allow: Iterable[str] = (),
     between: float = BETWEEN,
+    paper: float | None = None,
     settings: Settings | None = None,
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
@@ -92,13 +94,16 @@ def report(
     Without paths it is of the results of `study`, or of its `variant`, in the folder `results`. `against` is a kept
     baseline, published figures or the path of other results. Fields in `allow` may differ although they should not,
     and `between` is the spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them
-    has signed count.
+    has signed count. `paper` is a width in mm: charts of it as PDF and PNG, and tables for LaTeX, are added.
 
-    Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
+    Raises UsageError for a width that no paper has. Raises SifmarkError if a package of the extra `report` is missing,
+    or there is no valid result.
     """
-    require_packages("a report")
+    require_templates("a report")
     from sifmark.report.write import folder_of_report, write_report
 
+    if paper is not None:
+        require_width(paper)
     options = _Options(
         tuple(map(str, paths)),
         study,
@@ -122,7 +127,7 @@ def report(
         made = make_report(results_of_it, _study(options) if study else None, title)
     names = []
     with step(f"write {folder}") as progress:
-        for name in write_report(made, target):
+        for name in write_report(made, target, paper):
             names.append(name)
             progress.detail(name)
     if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):

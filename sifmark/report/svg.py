@@ -306,16 +306,19 @@ class Plot:
             f' aria-label="{_words(self.label, 400)}"><svg y="{_n(top)}">{body}</svg></svg></div>'
         )
 
-    def fixed(self, width: float) -> str:
-        """Return the plot as a file of its own, `width` px wide (a px is 0.75 points), in light colours."""
+    def fixed(self, width: float, scale: float = 1.0) -> str:
+        """Return the plot as a file of its own, `width` px wide, in light colours.
+
+        With a `scale` of 0.75 its size is in points: what makes PDF of it takes a px for a point.
+        """
         height = self.height + self.margins.top + self.margins.bottom
         inner = width - self.margins.left - self.margins.right
         body = "".join(_fixed(mark, inner) for mark in (*self.backdrop, *self.marks))
+        size = f'width="{_n(width * scale)}" height="{_n(height * scale)}"'
+        box = f"{_n(-self.margins.left)} {_n(-self.margins.top)} {_n(width)} {_n(height)}"
         return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{_n(width)}" height="{_n(height)}"'
-            f' viewBox="{_n(-self.margins.left)} {_n(-self.margins.top)} {_n(width)} {_n(height)}"'
-            f' font-family="{PAPER_FONT}" font-size="{_n(FONT_SIZE)}"><title>{_words(self.label, 400)}</title>'
-            f"{body}</svg>\n"
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="{box}" font-family="{PAPER_FONT}"'
+            f' font-size="{_n(FONT_SIZE)}"><title>{_words(self.label, 400)}</title>{body}</svg>\n'
         )
 
 

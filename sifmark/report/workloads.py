@@ -5,9 +5,10 @@ one precision among them. Numbers of different numbers of devices never compete:
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from sifmark.recipes.names import cards
 from sifmark.report.results import Failure, Point, ReportResults, Section
@@ -163,6 +164,30 @@ class Workload:
     def failures(self) -> tuple[Failure, ...]:
         """Its results that are no measurement."""
         return tuple(each for each in self.section.failures if self.has(each.result.observation))
+
+    def load_of(self, fields: Mapping[str, Any]) -> int:
+        """Return the load of a result: its batch size or number of clients; 0 if it has none."""
+        load = fields.get(self.load)
+        return load if isinstance(load, int) else 0
+
+    @cached_property
+    def ran(self) -> dict[str, dict[int, list[Point]]]:
+        """Its points on the fewest devices by system and load, the least load first."""
+        ran: dict[str, dict[int, list[Point]]] = {}
+        for point in sorted(self.alone(self.rate), key=lambda point: self.load_of(point.fields)):
+            if load := self.load_of(point.fields):
+                ran.setdefault(point.system, {}).setdefault(load, []).append(point)
+        return ran
+
+    @cached_property
+    def lost(self) -> dict[str, dict[int, Failure]]:
+        """What failed on the fewest devices by system and load, the least load first."""
+        lost: dict[str, dict[int, Failure]] = {}
+        for failure in sorted(self.failures, key=lambda each: self.load_of(each.result.observation.fields)):
+            fields = failure.result.observation.fields
+            if (load := self.load_of(fields)) and fields.get(DEVICES) in (self.fewest, None):
+                lost.setdefault(failure.system, {}).setdefault(load, failure)
+        return lost
 
     @cached_property
     def best(self) -> dict[str, Point]:
