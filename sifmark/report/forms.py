@@ -27,7 +27,7 @@ from sifmark.results.comparison.intervals import Ratio
 
 HEIGHT = 190.0  # px between the axes
 MOST_SERIES = 8  # lines of a chart: more are in the table alone
-WIDER = 1.18  # fonts of readers than ours, bold ones too: names beside marks have that much room
+WIDER = 1.3  # a bold name in a wide font of a reader, than the same text in ours: it has that much room
 LONGEST_NAME = 16  # characters of a name beside a line
 _CROSS_STEP, _CROSS_FOOT = 16, 12  # px between crosses at one place, and below the first
 _ROW, _NOTED_ROW, _BAR, _GROUP_GAP = 20.0, 34.0, 15.0, 10.0  # px of rows of bars
@@ -346,9 +346,9 @@ def grouped(results: ReportResults, placed: Iterable[Place], *fields: str) -> li
     return [(name, label, members) for label, ((name, _), members) in zip(labels, ordered, strict=True)]
 
 
-def system_labels(results: ReportResults) -> dict[str, str]:
+def system_labels(results: ReportResults, longest: int = LONGEST_NAME) -> dict[str, str]:
     """Return the systems as labels of charts: no longer than fits, and each different."""
-    return dict(zip(results.systems, distinct(short(name, LONGEST_NAME) for name in results.systems), strict=True))
+    return dict(zip(results.systems, distinct(short(name, longest) for name in results.systems), strict=True))
 
 
 def place_of(results: ReportResults, system: str) -> int:

@@ -36,6 +36,8 @@ MOST_SYSTEMS = 6  # with the baseline: more are in the heat map
 _ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
 _NARROWEST = 260.0  # px of a column on a desk: the room that labels need is reckoned from it
 _FARTHEST = 1000.0
+_LONGEST_NAME = 12  # characters of a system beside its mark
+_MOST_OF_WIDTH = 0.55  # that words on one side of a cell take
 # Ticks of ratios, each list for a wider axis than the one before.
 _TICKS = (
     (0.9, 0.95, 1, 1.05, 1.1),
@@ -248,8 +250,8 @@ def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
             label = _label(score, names[score.system] if _is_named(group, cell) else "")
             width = (text_width(label, 12.5) * WIDER + 12) / _NARROWEST
             side = 0 if (score.ratio.value or 1.0) < 1 else 1
-            shares[side] = max(shares[side], min(width, 0.42))
-    whole = (high - low) / (1 - sum(shares))
+            shares[side] = max(shares[side], min(width, _MOST_OF_WIDTH))
+    whole = (high - low) / max(1 - sum(shares), 0.1)
     return Scale(math.exp(low - whole * shares[0]), math.exp(high + whole * shares[1]), is_log=True)
 
 
@@ -265,7 +267,7 @@ def ticks_of_ratios(scale: Scale) -> list[float]:
 
 def cell_plot(group: Group, cell: Cell, results: ReportResults) -> Plot:
     """Return a cell, drawn: a row for each system."""
-    names = system_labels(results)
+    names = system_labels(results, _LONGEST_NAME)
     scale = scale_of_group(group, names)
     height = 2 * _EDGE + _ROW * (len(cell.scores) - 1)
     words = "; ".join(f"{names[score.system]} {score.words}" for score in cell.scores)
@@ -293,7 +295,7 @@ def cell_plot(group: Group, cell: Cell, results: ReportResults) -> Plot:
 
 def axis_plot(group: Group, results: ReportResults) -> Plot:
     """Return the axis of a column, drawn."""
-    scale = scale_of_group(group, system_labels(results))
+    scale = scale_of_group(group, system_labels(results, _LONGEST_NAME))
     plot = Plot("Scale of the ratios", 4, scale, margins=Margins(0, 0, 0, 16))
     for tick in ticks_of_ratios(scale):
         plot.marks.append(Text(plot.across(tick), 14, f"{tick:g}x", "middle", on_line=True, look="axis"))
