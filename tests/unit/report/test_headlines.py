@@ -11,6 +11,7 @@ from unit.studies.test_published_comparison import repeats, written
 
 import sifmark
 from sifmark.core import paths
+from sifmark.report.content.overview import summary_of
 from sifmark.report.content.strips import Strip
 from sifmark.report.files.text import report_text
 from sifmark.report.load import load_report_results
@@ -80,7 +81,7 @@ def generation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_generation_is_headlined_by_tokens_and_the_times_of_tokens(generation: Path) -> None:
     report = report_of(generation)
     (strip,) = report.ranked
-    assert strip.workload.rate == "token_throughput"
+    assert strip.workload.rate == strip.workload.section.rate == "token_throughput"
     assert metrics_of(strip)[:3] == ["token_throughput", "time_to_first_token_p50", "time_between_tokens_p50"]
     (table,) = report.numbers
     assert table.rate == "Token throughput" and [head for head, _ in table.heads][1:3] == [
@@ -169,6 +170,21 @@ def test_allowed_precisions_have_the_ratio_of_compare_and_a_line_that_names_them
     for text in texts_of(report):
         assert ratio_text(row.ratios["throughput"], "images/s").partition(" ")[0] in text
         assert "precision fp32 / bf16" in text and "threads 1 / 2" in text
+
+
+def test_the_overview_of_a_site_has_ratios_of_equal_configurations_alone(tmp_path: Path) -> None:
+    (row,) = summary_of(load_report_results([str(two_precisions(tmp_path / "precisions"))])).rows
+    baseline, other = filter(None, row.best)
+    assert (baseline.ratio, baseline.unlike, other.ratio) == (None, "", None)
+    assert other.unlike == "precision fp32 / bf16"
+    some = (
+        samples.sample(site, "pictures", batch, repeat)
+        for repeat in (1, 2, 3)
+        for site, batch in (("alpha", 8), ("alpha", 16), ("beta", 8))
+    )
+    (row,) = summary_of(load_report_results([str(samples.write(tmp_path / "batches", some))])).rows
+    _, other = filter(None, row.best)
+    assert other.point.ratio is not None and other.ratio is None and other.unlike == "batch size 16 / 8"
 
 
 def test_what_is_allowed_although_not_comparable_is_said(tmp_path: Path) -> None:
