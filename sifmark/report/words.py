@@ -84,11 +84,13 @@ def _ratios(results: ReportResults, workloads: Sequence[Workload]) -> str:
         for name, point in workload.contest.points.items() if workload.contest else ():
             if point.ratio and point.ratio.value:
                 ratios[name].append(better_above_one(point.ratio, point.metric).value or 1.0)
-    named = [name for name in results.systems if name in ratios][:_MOST_SYSTEMS]
-    parts = [f"{short(name)} has {_range(ratios[name])}" for name in named]
-    left = len(ratios) - len(named)
-    parts += [f"{left} more systems are in the charts"] if left else []
+    named = [name for name in results.systems if name in ratios]
     where = "On" if len(workloads) == 1 else f"Over {len(workloads)} workloads, on"
+    if len(named) > _MOST_SYSTEMS:
+        every = [value for name in named for value in ratios[name]]
+        parts = [f"{len(named)} systems have {_range(every)}"]
+    else:
+        parts = [f"{short(name)} has {_range(ratios[name])}" for name in named]
     return f"{where} as many devices, {listed(parts)} times the throughput of {short(results.divisor)}."
 
 
