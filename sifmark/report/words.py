@@ -38,7 +38,10 @@ def words_of(results: ReportResults, workloads: Iterable[Workload], title: str) 
     """Return the headline and the sentences below it. `title` is what the report is called."""
     every = ranked(workloads)
     compared = [each for each in every if each.contest]
-    headline = _headline(compared) if compared else title
+    alone = results.reference_name and len(results.systems) == 1
+    headline = title
+    if compared:
+        headline = _against(results, compared) if alone else _headline(compared)
     sentences = [*([_ratios(results, compared)] if compared else _best(every)), _failures(results)]
     return Words(headline, tuple(filter(None, sentences)))
 
@@ -58,6 +61,25 @@ def _headline(workloads: Sequence[Workload]) -> str:
     for name, led in sorted(leaders.items(), key=lambda item: -len(item[1])):
         parts.append(f"{short(name)} {'is ahead ' if not parts else ''}on {_titles(led, workloads)}")
     return ", ".join(parts[:_MOST_SYSTEMS])
+
+
+def _against(results: ReportResults, workloads: Sequence[Workload]) -> str:
+    """Return how one system compares with other results."""
+    name, other = short(results.systems[0]), short(results.reference_name)
+    by_verdict: dict[str, list[Workload]] = defaultdict(list)
+    for workload in workloads:
+        for point in workload.contest.points.values() if workload.contest else ():
+            if point.ratio:
+                by_verdict[judged(point.ratio, point.metric)].append(workload)
+    parts = [
+        (word, _titles(by_verdict[verdict], workloads), len(by_verdict[verdict]))
+        for verdict, word in ((BETTER, "ahead"), (WORSE, "behind"))
+        if by_verdict[verdict]
+    ]
+    if not parts:
+        return f"No difference between {name} and {other} is shown"
+    texts = [word if count == len(workloads) else f"{word} on {titles}" for word, titles, count in parts]
+    return f"{name} is {', '.join(texts)}, compared with {other}"
 
 
 def _titles(led: Sequence[Workload], workloads: Sequence[Workload]) -> str:

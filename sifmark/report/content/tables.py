@@ -277,7 +277,7 @@ def _identity_fields(points: Sequence[Point], by: str) -> list[str]:
 
 def _shown_fields(points: Sequence[Point], identity: Sequence[str]) -> list[str]:
     """Return the fewest fields that distinguish all rows, the ones that readers look for among them."""
-    shown = [name for name in _FIRST if name in identity]
+    shown = [name for name in _FIRST if name in identity and not _follows_devices(points, name)]
     others = [name for name in identity if name not in shown]
     for name in sorted(others, key=lambda name: (name in PLATFORM, name)):
         if len(_distinct(points, shown)) == len(_distinct(points, identity)):
@@ -285,6 +285,12 @@ def _shown_fields(points: Sequence[Point], identity: Sequence[str]) -> list[str]
         if len(_distinct(points, [*shown, name])) > len(_distinct(points, shown)):
             shown.append(name)
     return shown or [name for name in (BATCH, PRECISION) if configuration_of(points[0].observation, [name])][:1]
+
+
+def _follows_devices(points: Sequence[Point], name: str) -> bool:
+    """Return whether a field of runs on several devices says nothing: all of them have the same value."""
+    values = {point.fields.get(name) for point in points} - {None, EXPECTED.get(name)}
+    return name in (STRATEGY, NODES) and (len(values) == 1 or values == {1})
 
 
 def _distinct(points: Sequence[Point], fields: Sequence[str]) -> set[tuple[Any, ...]]:

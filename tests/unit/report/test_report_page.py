@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.refusals import refused
 from unit.report import samples
+from unit.report.chart_results import with_fields
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
@@ -320,6 +321,22 @@ def test_throughput_per_device_is_not_that_of_one_device_again(tmp_path: Path, d
     (strip,) = report_of(samples.write(tmp_path, [document])).strips
     assert strip.table is not None
     assert ("throughput_per_device" in [column.metric for column in strip.table.columns]) == (devices > 1)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "fields"),
+    [({1: None, 2: "ddp", 4: "ddp"}, ("devices",)), ({1: None, 2: "ddp", 4: "fsdp"}, ("strategy", "devices"))],
+)
+def test_columns_that_say_nothing_are_left_out(
+    tmp_path: Path, strategies: dict[int, str | None], fields: tuple[str, ...]
+) -> None:
+    documents = [samples.sample("alpha", "pictures", 8, accelerator__count=count) for count in strategies]
+    results = with_fields(
+        load_report_results([str(samples.write(tmp_path, documents))]),
+        lambda each: {"configuration.strategy": strategies[each.observation.fields["accelerator.count"]]},
+    )
+    (strip,) = make_report(results).strips
+    assert strip.table is not None and strip.table.fields == fields
 
 
 def test_memory_of_systems_is_that_of_one_device(tmp_path: Path) -> None:

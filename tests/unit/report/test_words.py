@@ -1,6 +1,7 @@
 """What a report says first: its headline, messages, trust and scorecard follow from the intervals of `compare`."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from unit.report import samples
 from unit.report.chart_results import workload_of
 
-from sifmark.report.load import load_report_results
+from sifmark.report.load import load_report_results, references_at
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
 from sifmark.report.scorecard import HeatCell, better_above_one, heat_of, scale_of_group, ticks_of_ratios
@@ -86,6 +87,24 @@ def test_one_system_has_the_title_and_its_numbers(tmp_path: Path) -> None:
     report = report_of(tmp_path, lambda _, __, batch: float(batch), sites=("alpha",))
     assert report.words.headline == "A title" and report.scorecard is None
     assert "32.00 sequences/s" in report.words.sentences[0]
+
+
+@pytest.mark.parametrize(
+    ("factors", "headline"),
+    [
+        ((2.0, 2.0), "alpha is ahead, compared with night"),
+        ((0.5, 0.5), "alpha is behind, compared with night"),
+        ((2.0, 0.5), "alpha is ahead on Network of pictures, behind on Network of texts, compared with night"),
+        ((1.0, 1.0), "No difference between alpha and night is shown"),
+    ],
+)
+def test_one_system_is_compared_with_other_results(tmp_path: Path, factors: tuple[float, float], headline: str) -> None:
+    by_workload = dict(zip(samples.WORKLOADS, factors, strict=True))
+    ours = results_of(tmp_path / "ours", lambda _, name, batch: batch * by_workload[name], sites=("alpha",))
+    results_of(tmp_path / "night", lambda _, __, batch: float(batch), sites=("alpha",))
+    references = references_at(str(tmp_path / "night"), "site")
+    report = make_report(replace(ours, references=references, reference_name="night"))
+    assert report.words.headline == headline
 
 
 def test_failures_are_counted_below_the_headline(tmp_path: Path) -> None:
