@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from sifmark.report.charts.chart import RESERVATION
 from sifmark.report.describe import failure_text
@@ -14,7 +14,6 @@ from sifmark.report.results import (
     Section,
 )
 from sifmark.report.texts import short
-from sifmark.results.comparison.compatibility import SCOPE
 from sifmark.results.comparison.intervals import CONFIDENCE
 
 LONGEST_PHRASE = 60
@@ -91,9 +90,3 @@ def caption_reservations(points: Sequence[Point | OverPublished]) -> Iterator[st
             mark: "all" if count == len(points) else f"{count} of {len(points)}" for mark, count in counts.items()
         }
         yield f"{RESERVATION} {', '.join(f'{mark.name} ({share})' for mark, share in shares.items())}."
-
-
-def caption_scopes(points: Iterable[Point]) -> list[str]:
-    """Return the sentence of a caption that says what the meters measured."""
-    parts = sorted({str(scope) for point in points if (scope := point.fields.get(SCOPE)) is not None})
-    return [f"Energy is that of the {' and the '.join(parts)}."] if parts else []
