@@ -156,8 +156,10 @@ class Workload:
 
     @cached_property
     def fewest(self) -> int | None:
-        """The fewest devices of any result; None where results do not count them."""
-        counts = (point.fields.get(DEVICES) for point in self.points(self.rate))
+        """The fewest devices of any measurement, or of any run if all failed; None where results do not count them."""
+        measured = [point.fields for point in self.points(self.rate)]
+        failed = [each.result.observation.fields for each in self.failures]
+        counts = (fields.get(DEVICES) for fields in measured or failed)
         return min((count for count in counts if isinstance(count, int)), default=None)
 
     @cached_property
