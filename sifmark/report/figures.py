@@ -92,7 +92,9 @@ class Lines:
         )
         crosses = _crosses(workload) if self.failures and not self.over else []
         diamonds = [] if self.over else _diamonds(workload, metric, scale.factor)
-        levels = [*(_capacities(workload, series) if self.capacity else []), *self._budget(workload, scale.factor)]
+        levels = self._budget(workload, scale.factor)
+        if self.capacity and metric == ALLOCATED:
+            levels += _capacities(workload, series, scale.factor)
         values = [spot.y for each in series for spot in each.spots]
         linear = self.over or self.capacity  # whose ends tell more than their ratio
         is_log = self.is_log or (not linear and min(values) > 0 and max(values) / min(values) > _WIDEST)
@@ -108,8 +110,9 @@ class Lines:
             named_at="top" if self.named_at_top else "right",
         )
         left = f"{len(groups) - len(series)} more lines are in the table" if len(groups) > len(series) else ""
-        alone, failed = "" if self.over else _devices(workload), "✕ failed" if crosses else ""
-        note = ", ".join(filter(None, [self.note, alone, failed, left]))
+        limits = "dashed: what a device has" if self.capacity and levels else ""
+        signs = [limits, "✕ failed" if crosses else "", "◇ published" if diamonds else ""]
+        note = ", ".join(filter(None, [self.note, "" if self.over else _devices(workload), *signs, left]))
         return Figure(slug(workload.anchor, self.kind), self.title, note, chart.plot())
 
     def _placed(self, workload: Workload, points: Iterable[Point]) -> Iterator[Place]:
@@ -204,22 +207,20 @@ def memory_metric(workload: Workload) -> str:
     return ALLOCATED if workload.points(ALLOCATED) else PROCESS
 
 
-def _capacities(workload: Workload, series: Iterable[Series]) -> list[Level]:
-    """Return what a device of each system has, in GiB; systems with the same share a line."""
+def _capacities(workload: Workload, series: Iterable[Series], factor: float) -> list[Level]:
+    """Return what a device of each system has, in units of `factor` MiB; systems with the same share a line."""
     largest = max(spot.y for each in series for spot in each.spots)
     systems: dict[float, list[str]] = defaultdict(list)
     for name, point in workload.best.items():
         if memory := memory_of_device(point.results[0]):
-            systems[round(memory / MIB_PER_GIB, 1)].append(name)
-    return [
-        Level(
-            gib,
-            f"{_whose(names, workload)}: {gib:.0f} GiB",
-            place_of(workload.results, names[0]) if len(names) == 1 else None,
-        )
-        for gib, names in systems.items()
-        if gib <= _FARTHEST_LIMIT * largest
-    ]
+            systems[round(memory)].append(name)
+    levels = []
+    for memory, names in systems.items():
+        if memory / factor <= _FARTHEST_LIMIT * largest:
+            system = place_of(workload.results, names[0]) if len(names) == 1 else None
+            words = f"{_whose(names, workload)}: {memory / MIB_PER_GIB:.3g} GiB"
+            levels.append(Level(memory / factor, words, system))
+    return levels
 
 
 def _whose(names: list[str], workload: Workload) -> str:
@@ -470,9 +471,7 @@ def over_published(results: ReportResults) -> Figure | None:
 
 _BY_LOAD = Lines("throughput", "Throughput by batch size", RATE, failures=True)
 _ENERGY = Lines("energy", "Energy and throughput", ENERGY, over=RATE, note="lower right is better")
-_MEMORY = Lines(
-    "memory", "Memory by batch size", MEMORY, note="dashed: what a device has", capacity=True, failures=True
-)
+_MEMORY = Lines("memory", "Memory by batch size", MEMORY, capacity=True, failures=True)
 Draw = Callable[[Workload], Figure | None]
 # By the kind of run, the most telling one first: a workload shows the first MOST_FIGURES that its results fill.
 _OF_KIND: Mapping[str, tuple[Draw, ...]] = {

@@ -107,7 +107,7 @@ def test_published_figures_are_diamonds_beside_their_workload(results: ReportRes
     figure = figure_of(beside, "pictures-training-throughput")
     (diamond,) = [mark for mark in figure.plot.marks if isinstance(mark, Dot) and mark.path == DIAMOND]
     assert diamond.title.startswith("published, PEARC'22, table 1, row 2: GC200, batch size 8: 98")
-    assert diamond.x == figure.plot.across(8)
+    assert diamond.x == figure.plot.across(8) and "published" in figure.note
 
 
 def test_a_system_keeps_colour_and_shape_on_all_charts(results: ReportResults) -> None:
@@ -138,6 +138,8 @@ def test_the_limit_of_memory_is_that_of_one_device(results: ReportResults) -> No
     assert memory_of_device(of_two.members[0]) == 40 * 1024
     figure = figure_of(with_memory(results), "pictures-training-memory")
     assert "alpha and beta: 80 GiB" in words(figure)
+    assert "dashed: what a device has" in figure.note
+    assert "dashed" not in figure_of(results, "pictures-training-memory").note, "of host memory there is no limit"
     ticks = [word for word in words(figure) if word.isdigit()]
     assert set(ticks) >= {"0", "20", "40", "60", "80"}  # round numbers of GiB
 
