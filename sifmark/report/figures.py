@@ -88,7 +88,8 @@ class Lines:
                     place_of(workload.results, name), label, tuple(self._spots(workload, label, members, scale.factor))
                 )
                 for name, label, members in groups
-            ]
+            ],
+            {place_of(workload.results, name): point.value for name, point in workload.best.items()},
         )
         crosses = _crosses(workload) if self.failures and not self.over else []
         diamonds = [] if self.over else _diamonds(workload, metric, scale.factor)
@@ -96,8 +97,9 @@ class Lines:
         if self.capacity and metric == ALLOCATED:
             levels += _capacities(workload, series, scale.factor)
         values = [spot.y for each in series for spot in each.spots]
-        linear = self.over or self.capacity  # whose ends tell more than their ratio
-        is_log = self.is_log or (not linear and min(values) > 0 and max(values) / min(values) > _WIDEST)
+        spread = max(values) / min(values) if min(values) > 0 else 0.0
+        by_itself = not self.over and not self.capacity  # elsewhere the ends tell more than their ratio
+        is_log = spread > 0 and (self.is_log or (by_itself and spread > _WIDEST))
         y = Axis(f"{_per(scale.unit)}{', logarithmic' if is_log else ''}", is_log=is_log)
         chart = LineChart(
             f"{self.title}: {_reach(series, scale.unit)}",

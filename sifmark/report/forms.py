@@ -1,7 +1,7 @@
 """The forms of charts: lines of systems with intervals, and bars, stacked or not. They are drawn by `svg`."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -356,7 +356,15 @@ def place_of(results: ReportResults, system: str) -> int:
     return results.systems.index(system)
 
 
-def shown(series: Sequence[Series]) -> list[Series]:
-    """Return as many lines as a chart can show, those with the most marks, in their order."""
-    chosen = sorted(series, key=lambda each: -len(each.spots))[:MOST_SERIES]
+def shown(series: Sequence[Series], rates: Mapping[int, float] | None = None) -> list[Series]:
+    """Return as many lines as a chart can show, in their order: those with most marks, then of the fastest systems.
+
+    `rates` are by system. The first system, to which others are compared, is among them.
+    """
+    known = rates or {}
+
+    def rank(each: Series) -> tuple[bool, int, float]:
+        return each.system == 0, len(each.spots), known.get(each.system or 0, 0.0)
+
+    chosen = sorted(series, key=rank, reverse=True)[:MOST_SERIES]
     return [each for each in series if each in chosen]

@@ -35,18 +35,18 @@ COLOURS = {
 SYSTEMS = (
     Colour("#0072b2", "#3f9fe0"),
     Colour("#d55e00", "#ee7b2d"),
-    Colour("#009e73", "#00d9a5"),
-    Colour("#b57798", "#f6cdf0"),
-    Colour("#4a3c06", "#e3e04a"),
-    Colour("#243a3d", "#7b7c70"),
+    Colour("#009e73", "#2edeb6"),
+    Colour("#630b3d", "#a36776"),
+    Colour("#074801", "#fee400"),
+    Colour("#0201af", "#e8d6ff"),
 )
 WORDS = (
     Colour("#005f96", "#6db8ec"),
     Colour("#ad4b00", "#f39a5c"),
-    Colour("#00745a", "#2fe3b5"),
-    Colour("#8c4c6e", "#f6cdf0"),
-    Colour("#4a3c06", "#e3e04a"),
-    Colour("#243a3d", "#9c9d90"),
+    Colour("#00745a", "#2edeb6"),
+    Colour("#630b3d", "#bd8c98"),
+    Colour("#074801", "#fee400"),
+    Colour("#0201af", "#e8d6ff"),
 )
 # Paths around (0, 0), about 8 px wide. Eight shapes and six colours repeat together only after 24 systems.
 SHAPES = (
