@@ -11,7 +11,7 @@ from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
 from sifmark.report.anonymous import anonymiser_of
 from sifmark.report.load import load_report_results, references_at
-from sifmark.report.packages import require_packages, require_templates
+from sifmark.report.packages import require_packages
 from sifmark.report.paper import require_width
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
@@ -96,10 +96,9 @@ def report(
     and `between` is the spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them
     has signed count. `paper` is a width in mm: charts of it as PDF and PNG, and tables for LaTeX, are added.
 
-    Raises UsageError for a width that no paper has. Raises SifmarkError if a package of the extra `report` is missing,
-    or there is no valid result.
+    Raises UsageError for a width that no paper has. Raises SifmarkError if there is no valid result, or if `paper` or
+    charts that the study declares need the extra `report`.
     """
-    require_templates("a report")
     from sifmark.report.write import folder_of_report, write_report
 
     if paper is not None:

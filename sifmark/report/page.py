@@ -42,7 +42,7 @@ _NAMES: dict[str, Any] = {
 
 def template_environment(folder: Path) -> Any:
     """Return the environment of the templates in a folder, with the filters and names that all of them have."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # an extra
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here: it loads slowly
 
     environment = Environment(
         autoescape=True,

@@ -2,7 +2,7 @@
 
 from sifmark.core.errors import UsageError
 from sifmark.report.forms import Figure
-from sifmark.report.packages import require_paper
+from sifmark.report.packages import require_packages
 
 USUAL_WIDTH = 85.0  # mm: a column of a journal
 LEAST_WIDTH, MOST_WIDTH = 50.0, 300.0  # mm
@@ -16,7 +16,7 @@ def require_width(width: float) -> None:
         cause = f"charts of {width:g} mm do not fit a paper"
         remedy = f"name a width of {LEAST_WIDTH:g} to {MOST_WIDTH:g} mm: --paper {USUAL_WIDTH:g}"
         raise UsageError(cause, remedy, code="invalid-option")
-    require_paper("PDF and PNG of charts")
+    require_packages("PDF and PNG of charts")
 
 
 def figure_files(figure: Figure, width: float | None = None) -> dict[str, bytes]:
