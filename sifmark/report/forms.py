@@ -128,7 +128,6 @@ class LineChart:
     crosses: Sequence[Cross] = ()
     levels: Sequence[Level] = ()
     diamonds: Sequence[Diamond] = ()
-    hints: Sequence[tuple[float, float, str]] = ()  # words beside places
     named_at: Literal["right", "top"] = "right"
     height: float = HEIGHT
     dots: bool = True
@@ -153,8 +152,6 @@ class LineChart:
         for diamond in self.diamonds:
             plot.published(diamond.x, diamond.y, diamond.words)
         self._crosses(plot)
-        for hint_x, hint_y, words in self.hints:
-            plot.marks.append(Text(plot.across(hint_x), plot.down(hint_y), words, dx=6, dy=-8, look="hint"))
         plot.names([(*self._end(each), each.system, _name(each)) for each in self.series if each.spots])
         return plot
 

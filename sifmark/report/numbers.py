@@ -17,6 +17,7 @@ from sifmark.report.figures import (
     TARGET,
     TOKEN_GAP,
     budget_of,
+    budget_text,
     memory_metric,
     memory_of_device,
     within_budget,
@@ -26,7 +27,7 @@ from sifmark.report.workloads import GENERATION, REQUESTS, TRAINING, Workload, r
 from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.observation import CONCURRENCY
 from sifmark.results.comparison.scaling import DEVICES
-from sifmark.results.numbers import format_number, format_quantity, scale_of, split_interval
+from sifmark.results.numbers import format_number, scale_of, split_interval
 
 _OF_PEAK = ("utilisation_of_measured_peak", "utilisation", "fraction_of_bound")
 _OF_WHAT = {
@@ -185,7 +186,7 @@ def _within(workload: Workload, point: Point) -> NumberCell | None:
     best, budget = within_budget(workload).get(point.system), budget_of(workload)
     if best is None or budget is None:
         return None
-    return NumberCell(format_number(best.value), f"within {format_quantity(budget, 's')}")
+    return NumberCell(format_number(best.value), f"within {budget_text(budget)}")
 
 
 _AT, _ENERGY_COLUMN = ("Batch size", "", _load), ("Energy", "", _of_metric(ENERGY))

@@ -75,7 +75,6 @@ LOOKS: dict[str, dict[str, str]] = {
     "wide": {"stroke": OWN, "stroke-width": "2.4"},
     "dot": {"fill": OWN, "stroke": "bg", "stroke-width": "1.2"},
     "hollow": {"fill": "bg", "stroke": OWN, "stroke-width": "2"},
-    "small": {"fill": OWN, "fill-opacity": ".45"},
     "failed": {"fill": "none", "stroke": OWN, "stroke-width": "2.2"},
     "bar": {"fill": OWN, "fill-opacity": ".8"},
     "part-1": {"fill": OWN},

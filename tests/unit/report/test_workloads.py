@@ -73,6 +73,7 @@ def test_the_latency_beside_a_rate_is_that_of_the_same_results(tmp_path: Path) -
         latency = workload.beside(row.point, "latency_p99")
         assert latency is not None and latency.results == row.point.results
         assert row.cells[place].text == format_number(1000 * latency.value)
+        assert row.cells[place + 1].small == "within 20 ms"
 
 
 def test_kinds_and_precisions_are_workloads_of_their_own(tmp_path: Path) -> None:
