@@ -152,7 +152,8 @@ class LineChart:
         for diamond in self.diamonds:
             plot.published(diamond.x, diamond.y, diamond.words)
         self._crosses(plot)
-        plot.names([(*self._end(each), each.system, _name(each)) for each in self.series if each.spots])
+        named = [(*self._end(each), each.system, self._name(each)) for each in self.series if each.spots]
+        plot.names([each for each in named if each[-1]])
         return plot
 
     def _line(self, plot: Plot, each: Series) -> None:
@@ -170,6 +171,10 @@ class LineChart:
             stacked[cross.x] += 1
             plot.failed(cross.x, y, cross.system, cross.words)
 
+    def _name(self, each: Series) -> str:
+        """Return what stands at the end of a line: its name, unless it is the only one, and its value."""
+        return f"{each.label if len(self.series) > 1 else ''} {each.end}".strip()
+
     def _end(self, each: Series) -> tuple[float, float]:
         spot = max(each.spots, key=lambda spot: spot.x if self.named_at == "right" else spot.y)
         return spot.x, spot.y
@@ -177,15 +182,11 @@ class LineChart:
     def _right(self, x: Scale) -> float:
         """Return the room that names need beyond the right end, in the narrowest chart."""
         reach = [
-            text_width(_name(each), 12.5) * WIDER + 12 - 200 * (1 - x.share(self._end(each)[0]))
+            text_width(self._name(each), 12.5) * WIDER + 12 - 200 * (1 - x.share(self._end(each)[0]))
             for each in self.series
             if each.spots
         ]
         return max([10.0, *reach])
-
-
-def _name(each: Series) -> str:
-    return f"{each.label} {each.end}".rstrip()
 
 
 @dataclass(frozen=True)

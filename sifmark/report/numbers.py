@@ -7,19 +7,17 @@ results, but for those whose head says otherwise.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from sifmark.report.describe import failure_text, mean_text, scale_of_points
+from sifmark.report.describe import MIB_PER_GIB, failure_text, mean_text, memory_of_device, scale_of_points
 from sifmark.report.figures import (
     ALLOCATED,
     ENERGY,
     FIRST_TOKEN,
-    MIB_PER_GIB,
     TAIL,
     TARGET,
     TOKEN_GAP,
     budget_of,
     budget_text,
     memory_metric,
-    memory_of_device,
     within_budget,
 )
 from sifmark.report.results import Point
@@ -157,7 +155,7 @@ def _of_metric(metric: str) -> Fill:
 
 
 def _memory(workload: Workload, point: Point) -> NumberCell | None:
-    used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0])
+    used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0].document)
     if used is None:
         return None
     of = f"of {memory / MIB_PER_GIB:.0f} GiB" if memory and used.metric == ALLOCATED else "GiB"
