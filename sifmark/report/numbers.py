@@ -138,7 +138,8 @@ def _quantity(point: Point | None, note: str = "") -> NumberCell | None:
 
 def _load(workload: Workload, point: Point) -> NumberCell | None:
     load = workload.load_of(point.fields)
-    return NumberCell(f"{load:,}", "clients" if workload.load == CONCURRENCY else "") if load else None
+    words = ["clients" if workload.load == CONCURRENCY else "", workload.variant_of(point)]
+    return NumberCell(f"{load:,}" if load else "", ", ".join(filter(None, words))) if load or words[1] else None
 
 
 def _scaled(workload: Workload, point: Point) -> NumberCell | None:

@@ -211,7 +211,9 @@ def _cell(workload: Workload, shared: Shared | None) -> Cell | None:
     names = [BATCH] if workload.load == BATCH else [workload.load]
     first = scores[0].point
     devices = [DEVICES] if (first.fields.get(DEVICES) or 1) != workload.fewest else []
-    return Cell(first.metric, configuration_of(first.observation, [*devices, *names]), tuple(scores))
+    configuration = configuration_of(first.observation, [*devices, *names])
+    words = ", ".join(filter(None, [configuration, workload.variant_of(first)]))
+    return Cell(first.metric, words, tuple(scores))
 
 
 def better_above_one(ratio: Ratio, metric: str) -> Ratio:

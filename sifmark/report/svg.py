@@ -295,7 +295,7 @@ class Plot:
         """Write names beside the ends of lines, at values across and up, moved apart where they would touch."""
         places = spread([self.down(y) for _, y, _, _ in names], gap, 0, self.height)
         for (x, _, system, words), y in zip(names, places, strict=True):
-            self.marks.append(Text(self.across(x), y, words, dx=9, look="name", system=system))
+            self.marks.append(Text(self.across(x), y, words, dx=9, look="end", system=system))
 
     def fluid(self) -> str:
         """Return the plot for a page with the style sheets of `palette` and `fluid_style`."""
