@@ -148,18 +148,19 @@ class LineChart:
         for level in self.levels:
             plot.level(level.y, "ideal" if level.system is None else "limit", level.words, level.system)
         for each in self.series:
-            self._line(plot, each)
+            if len(each.spots) > 1:
+                plot.line([(spot.x, y.clamp(spot.y)) for spot in each.spots], each.system)
+        named = [(*self._end(each), each.system, self._name(each)) for each in self.series if each.spots]
+        plot.names([each for each in named if each[-1]])  # above lines, and below dots
+        for each in self.series if self.dots else ():
+            self._dots(plot, each)
         for diamond in self.diamonds:
             plot.published(diamond.x, diamond.y, diamond.words)
         self._crosses(plot)
-        named = [(*self._end(each), each.system, self._name(each)) for each in self.series if each.spots]
-        plot.names([each for each in named if each[-1]])
         return plot
 
-    def _line(self, plot: Plot, each: Series) -> None:
-        if len(each.spots) > 1:
-            plot.line([(spot.x, plot.y.clamp(spot.y)) for spot in each.spots], each.system)
-        for spot in each.spots if self.dots else ():
+    def _dots(self, plot: Plot, each: Series) -> None:
+        for spot in each.spots:
             if spot.low is not None and spot.high is not None:
                 plot.whisker(spot.x, spot.low, spot.high, each.system)
             plot.dot(spot.x, plot.y.clamp(spot.y), each.system, spot.words, "hollow" if spot.hollow else "dot")
