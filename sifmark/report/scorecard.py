@@ -37,9 +37,9 @@ _ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
 _NARROWEST = 280.0  # px of a column on a desk: the room that labels need is reckoned from it
 _FARTHEST = 1000.0
 _LONGEST_NAME = 12  # characters of a system beside its mark
-_MOST_OF_WIDTH = 0.4  # that words on one side of a cell take
+_MOST_OF_WIDTH = 0.8  # that words on both sides of a cell take
 _WIDER = 1.18  # a font of a reader than ours
-_STEPS = 12
+_STEPS = 30
 # Ticks of ratios, each list for a wider axis than the one before.
 _TICKS = (
     (0.9, 0.95, 1, 1.05, 1.1),
@@ -250,17 +250,19 @@ def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
     high = math.log(max([1.05, *(each[2] for each in ends)]))
     left = right = (high - low) / 20
     words = [_room(group, cell, score, names) for cell in group.cells for score in cell.scores]
+    sides = (max((share for _, share, on_left in words if on_left is side), default=0.0) for side in (True, False))
+    part = min(1.0, _MOST_OF_WIDTH / max(sum(sides), 1e-9))
     for _ in range(_STEPS):  # more room for words makes the whole wider, of which words take a share
         whole = high - low + left + right
-        left = max([left, *(share * whole - (place - low) for place, share, is_left in words if is_left)])
-        right = max([right, *(share * whole - (high - place) for place, share, is_left in words if not is_left)])
+        left = max([left, *(part * share * whole - (place - low) for place, share, on_left in words if on_left)])
+        right = max([right, *(part * share * whole - (high - place) for place, share, on_left in words if not on_left)])
     return Scale(math.exp(low - left), math.exp(high + right), is_log=True)
 
 
 def _room(group: Group, cell: Cell, score: Score, names: Mapping[str, str]) -> tuple[float, float, bool]:
     """Return where the words of a mark begin, what share of the width they take, and whether they stand left of it."""
     label = _label(score, names[score.system] if _is_named(group, cell) else "")
-    share = min((text_width(label, 12.5) * _WIDER + 12) / _NARROWEST, _MOST_OF_WIDTH)
+    share = (text_width(label, 12.5) * _WIDER + 12) / _NARROWEST
     low, value, high = _ends(score.ratio)
     return math.log(low if value < 1 else high), share, value < 1
 
