@@ -232,9 +232,9 @@ class Results(Sequence[Result]):
         """Write a report, a page with tables and charts, into a folder and return the path of the page.
 
         `options` are those of `sifmark.report.library.report`: study, against, by, baseline, allow, title,
-        anonymous.
+        paper, anonymous.
 
-        Raises SifmarkError if a package of the extra `report` is missing.
+        Raises SifmarkError if there is no valid result, or files for papers need the extra `report`.
         """
         from sifmark.report.library import report  # here: charts load slowly
         from sifmark.report.write import PAGE

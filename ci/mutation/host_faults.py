@@ -16,6 +16,7 @@ SESSIONS = "tests/unit/results/test_sessions.py"
 REPEATING = "tests/unit/engines/test_repeating.py"
 REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_host_load.py"
 HEADLINES = "tests/unit/report/test_headlines.py"
+WORDS = "tests/unit/report/test_words.py"
 SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recipes/test_render.py"
 HOSTILE, STORES = "tests/unit/datasets/test_hostile_sources.py", "tests/unit/publish/test_publish_stores.py"
 RESULTS = "tests/unit/results/test_load.py"
@@ -313,5 +314,17 @@ HOST = (
     _fault(
         *("a summary ranks generation by texts", "Section.rate", "name in self.headlines"),
         *("name == THROUGHPUT", HEADLINES),
+    ),
+    _fault(
+        *("a headline names who beats one of several", "Workload.leader", "all(behind)", "any(behind)"),
+        WORDS,
+    ),
+    _fault(
+        *("less energy is left of the line", "better_above_one", "direction_of(metric) is not Direction.LOWER"),
+        *("direction_of(metric) is Direction.LOWER", WORDS),
+    ),
+    _fault(
+        *("any failure of a system is one of a single device", "Workload.lost"),
+        *("fields.get(DEVICES) in (self.fewest, None)", "fields", "tests/unit/report/test_figures.py"),
     ),
 )

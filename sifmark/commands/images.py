@@ -266,6 +266,7 @@ def _outcome_row(outcome: BuildOutcome) -> list[str]:
 @cli.option("--bind", "A path of the host that images see, besides those that their options name: SRC, SRC:DST or "
             "SRC:DST:rw; read-only by default. Repeatable.", "PATH", multiple=True)  # fmt: skip
 @cli.wait_idle_option
+@cli.option("--report", "Afterwards write a report of the results, as `report` does.", "FOLDER", name="report_folder")
 @cli.flag("--print", "Only print the command, for a job script.", "printed")
 @cli.flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
 @cli.key_option
@@ -282,6 +283,7 @@ def run(
     interleave: bool = False,
     bind: Sequence[str] = (),
     wait_idle: str = "",
+    report_folder: str = "",
     printed: bool = False,
     require_signature: bool = False,
     key: Sequence[str] = (),
@@ -296,7 +298,7 @@ def run(
     repeats = repeats_of(repeat, within, most_repeats)
     signed, wait, binds = require_signature or bool(key), wait_seconds(wait_idle), parse_binds(bind)
     asked = asked_runs([name], variant, arguments, settings)
-    request = RunRequest(settings, repeats, signed, plain, interleave, wait, binds)
+    request = RunRequest(settings, repeats, signed, plain, interleave, wait, binds, report_folder)
     if printed:
         print_commands(asked, request)
     else:

@@ -45,6 +45,7 @@ anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too
 )
 @cli.between_option
 @cli.option("--title", "Title of the report. [default: the study's]", "TEXT")
+@cli.option("--paper", "Add charts as PDF and PNG of this width, and tables for LaTeX.", "MM", kind=float)
 @anonymous_flag
 @anonymous_sites_flag
 @cli.signature_flag
@@ -63,6 +64,7 @@ def report(
     allow: Sequence[str] = (),
     between: str = "",
     title: str = "",
+    paper: float | None = None,
     anonymous: bool = False,
     anonymous_sites: bool = False,
     require_signature: bool = False,
@@ -88,6 +90,7 @@ def report(
         baseline=baseline,
         allow=allow,
         between=fraction(between, "--between") if between else BETWEEN,
+        paper=paper,
         title=title,
         anonymous=anonymous,
         anonymous_sites=anonymous_sites,

@@ -12,6 +12,7 @@ from sifmark.core.settings import Settings, load_settings
 from sifmark.report.anonymous import anonymiser_of
 from sifmark.report.load import load_report_results, references_at
 from sifmark.report.packages import require_packages
+from sifmark.report.paper import require_width
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
@@ -85,6 +86,7 @@ def report(
     only: Iterable[str] = (),
     allow: Iterable[str] = (),
     between: float = BETWEEN,
+    paper: float | None = None,
     settings: Settings | None = None,
 ) -> WrittenReport:
     """Write a report of results into a folder: a page, tables and charts. With `only`, of those with these IDs.
@@ -92,13 +94,15 @@ def report(
     Without paths it is of the results of `study`, or of its `variant`, in the folder `results`. `against` is a kept
     baseline, published figures or the path of other results. Fields in `allow` may differ although they should not,
     and `between` is the spread of sessions, both as for `compare`. With `trusted_keys` only results that one of them
-    has signed count.
+    has signed count. `paper` is a width in mm: charts of it as PDF and PNG, and tables for LaTeX, are added.
 
-    Raises SifmarkError if a package of the extra `report` is missing, or there is no valid result.
+    Raises UsageError for a width that no paper has. Raises SifmarkError if there is no valid result, or if `paper` or
+    charts that the study declares need the extra `report`.
     """
-    require_packages("a report")
     from sifmark.report.write import folder_of_report, write_report
 
+    if paper is not None:
+        require_width(paper)
     options = _Options(
         tuple(map(str, paths)),
         study,
@@ -120,9 +124,11 @@ def report(
     with step("read results"):
         results_of_it = _results(options, settings or load_settings())
         made = make_report(results_of_it, _study(options) if study else None, title)
+    if any(not chart.is_table for chart in made.charts):
+        require_packages("charts that a study declares")
     names = []
     with step(f"write {folder}") as progress:
-        for name in write_report(made, target):
+        for name in write_report(made, target, paper):
             names.append(name)
             progress.detail(name)
     if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):

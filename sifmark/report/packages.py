@@ -1,10 +1,10 @@
-"""The Python packages that pages and pictures need, which are an extra."""
+"""The Python package that makes pictures other than SVG of our own, which is an extra."""
 
 from sifmark.core.errors import require_extra
 
-EXTRA, PACKAGES = "report", {"jinja2": "jinja2", "vl_convert": "vl-convert-python"}  # by module
+EXTRA, PACKAGES = "report", {"vl_convert": "vl-convert-python"}  # by module
 
 
 def require_packages(purpose: str) -> None:
-    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs them: `a report`."""
+    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs it: `a site of reports`."""
     require_extra(EXTRA, purpose, PACKAGES)

@@ -2,28 +2,47 @@
 
 import base64
 import hashlib
-import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sifmark import __version__
-from sifmark.core.console import counted, printable
-from sifmark.report.charts.render import is_wide, page_svg
-from sifmark.report.charts.theme import SYSTEMS, page_style
-from sifmark.report.charts.words import mean_text
-from sifmark.report.content.tables import MOST_COLUMNS, judged, ratio_words
+from sifmark.core.console import counted
+from sifmark.report.charts.render import page_svg
+from sifmark.report.charts.theme import page_style as legacy_style
+from sifmark.report.content.appendix import groups_of
+from sifmark.report.content.tables import MOST_COLUMNS, all_marks, basis_of, notes_of_ratios, ratio_words
+from sifmark.report.describe import mean_text
+from sifmark.report.palette import FONT, filter_rules, system_class
+from sifmark.report.palette import style_sheet as colours_and_marks
 from sifmark.report.report import Report
+from sifmark.report.scorecard import MOST_SYSTEMS, axis_plot, cell_plot, heat_of
+from sifmark.report.svg import fluid_style
+from sifmark.report.texts import clip
+from sifmark.report.workloads import judged
 from sifmark.results.numbers import split_interval
 
-LONGEST_TEXT = 160  # characters of untrusted text; of a longer one the middle is left out
 LONGEST_NAME = 48
-MOST_LINKS = 12  # to the results of one notice
 _HERE = Path(__file__).parent
+_NAMES: dict[str, Any] = {
+    "axis_plot": axis_plot,
+    "cell_plot": cell_plot,
+    "drawing": page_svg,
+    "judged": judged,
+    "mean_text": mean_text,
+    "ratio_words": ratio_words,
+    "MOST_CARDS": 8,
+    "MOST_COLUMNS": MOST_COLUMNS,
+    "MOST_EXAMPLES": 3,  # results of a notice
+    "MOST_FAILURES": 12,  # of a workload
+    "MOST_FILTERED": 12,  # systems with a box that hides them
+    "MOST_LINKED": 6,
+}
 
 
 def template_environment(folder: Path) -> Any:
     """Return the environment of the templates in a folder, with the filters and names that all of them have."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # an extra
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # here: it loads slowly
 
     environment = Environment(
         autoescape=True,
@@ -42,39 +61,50 @@ def template_environment(folder: Path) -> Any:
     return environment
 
 
-def clip(text: Any, longest: int = LONGEST_TEXT) -> str:
-    """Return untrusted text as one printable line, without its middle if it is long."""
-    line = printable(unicodedata.normalize("NFC", str(text)))
-    half = longest // 2
-    return line if len(line) <= longest else f"{line[:half]} … {line[-half:]}"
-
-
-def render_page(report: Report, files: tuple[str, ...] = ()) -> str:
-    """Return the page. `files` are the names of what is written beside it, to which it links."""
-    style = style_sheet()
+def render_page(report: Report, files: tuple[str, ...] = (), paper: bool = False) -> str:
+    """Return the page. `files` are the names of what is written beside it, to which it links; `paper` says whether
+    there are files for papers among them.
+    """
+    style = page_style(report)
     environment = template_environment(_HERE / "templates")
-    environment.globals |= {
-        "drawing": page_svg,
-        "is_wide": is_wide,
-        "judged": judged,
-        "mean_text": mean_text,
-        "ratio_words": ratio_words,
-        "MOST_COLUMNS": MOST_COLUMNS,
-        "MOST_LINKS": MOST_LINKS,
+    environment.globals |= _NAMES | {
+        "looks": {name: system_class(place) for place, name in enumerate(report.results.systems)},
+        "paper": paper,
     }
+    numbers = [point for table in report.numbers for point in table.points]
     page: str = environment.get_template("page.html.j2").render(
         report=report,
         files=files,
         style=style,
         policy=_policy(style),
-        colours={name: place % len(SYSTEMS) + 1 for place, name in enumerate(report.results.systems)},
+        heat=heat_of(report.scorecard) if report.scorecard and len(report.results.systems) > MOST_SYSTEMS else None,
+        notes=tuple(dict.fromkeys(_notes(report))),
+        number_basis=basis_of(numbers) if numbers else "",
+        number_marks=all_marks(numbers),
+        groups=groups_of(report.appendix),
     )
     return page
 
 
+def _notes(report: Report) -> Iterator[str]:
+    """Yield what the ratios of the scorecard are of, and what their verdicts allow for."""
+    for metric in dict.fromkeys(point.metric for point in report.scorecard.points) if report.scorecard else ():
+        rows = [point.row for point in report.scorecard.points if point.metric == metric] if report.scorecard else []
+        yield from notes_of_ratios(rows, report.results.compare(metric).query)
+
+
+def page_style(report: Report) -> str:
+    """Return the style of a report: of its page, its charts, and the boxes that hide systems."""
+    own = (_HERE / "page.css").read_text("utf-8").replace("FONT", FONT)
+    # Vega drew what a study declares.
+    declared = legacy_style() if any(not chart.is_table for chart in report.charts) else ""
+    filters = filter_rules(len(report.results.systems))
+    return "\n".join((colours_and_marks(), fluid_style(), own, filters, declared))
+
+
 def style_sheet() -> str:
-    """Return the style of reports and sites, with the colours of charts."""
-    return (_HERE / "style.css").read_text("utf-8") + page_style()
+    """Return the style of sites, with the colours of their charts."""
+    return (_HERE / "style.css").read_text("utf-8") + legacy_style()
 
 
 def _policy(style: str) -> str:

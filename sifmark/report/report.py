@@ -4,15 +4,20 @@ from dataclasses import dataclass
 
 from sifmark.core.errors import SifmarkError
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.draw import overall_charts
 from sifmark.report.content.appendix import AppendixEntry, appendix_of
 from sifmark.report.content.citations import Work, works_of
 from sifmark.report.content.methods import methods_of
-from sifmark.report.content.overview import Notice, Provenance, Summary, notices_of, provenance_of, summary_of
-from sifmark.report.content.sections import ReportSection, sections_of
-from sifmark.report.content.systems import SystemTable, system_table
+from sifmark.report.content.overview import Notice, Provenance, notices_of, provenance_of
+from sifmark.report.content.strips import Strip, strips_of
+from sifmark.report.content.systems import Card, SystemTable, cards_of, system_table
+from sifmark.report.figures import over_published
+from sifmark.report.forms import Figure
+from sifmark.report.numbers import NumberTable, number_tables
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.results import ReportResults
+from sifmark.report.scorecard import Scorecard, scorecard_of
+from sifmark.report.words import Trust, Words, trust_of, words_of
+from sifmark.report.workloads import workloads_of
 from sifmark.studies.study import Study
 
 
@@ -33,10 +38,15 @@ class Report:
     study: Study | None
     results: ReportResults
     provenance: Provenance
+    words: Words
+    cards: tuple[Card, ...]
     notices: tuple[Notice, ...]  # why not to publish it
-    charts: tuple[Chart, ...]  # of all results together; sections have their own
-    summary: Summary
-    sections: tuple[ReportSection, ...]
+    trust: Trust
+    scorecard: Scorecard | None
+    numbers: tuple[NumberTable, ...]
+    figures: tuple[Figure, ...]  # of all results together; strips have their own
+    charts: tuple[Chart, ...]  # that the study declares
+    strips: tuple[Strip, ...]
     systems: SystemTable
     left_out: tuple[LeftOut, ...]
     refused: tuple[LeftOut, ...]  # what `compare` refuses: `file` is an example
@@ -45,9 +55,19 @@ class Report:
     appendix: tuple[AppendixEntry, ...]
 
     @property
-    def all_charts(self) -> tuple[Chart, ...]:
-        """The charts in the order of the page."""
-        return (*self.charts, *(chart for section in self.sections for chart in section.charts))
+    def ranked(self) -> tuple[Strip, ...]:
+        """The strips of workloads by which systems are ranked."""
+        return tuple(strip for strip in self.strips if not strip.is_of_device)
+
+    @property
+    def of_devices(self) -> tuple[Strip, ...]:
+        """The strips of micro-benchmarks."""
+        return tuple(strip for strip in self.strips if strip.is_of_device)
+
+    @property
+    def every_figure(self) -> tuple[Figure, ...]:
+        """The charts in the order of the page, without those that the study declares."""
+        return (*self.figures, *(figure for strip in self.strips for figure in strip.figures))
 
 
 def make_report(results: ReportResults, study: Study | None = None, title: str = "") -> Report:
@@ -56,15 +76,23 @@ def make_report(results: ReportResults, study: Study | None = None, title: str =
         left_out = [*results.invalid, *results.unsigned]
         cause = f"no result is left for a report: {left_out[0]}" if left_out else "no result is left for a report"
         raise SifmarkError(cause, "list their problems: sifmark results.validate", code="result-missing")
+    workloads, notices = workloads_of(results), notices_of(results)
+    scorecard, published = scorecard_of(results, workloads), over_published(results)
+    named = title or (study.title if study else _title(results))
     return Report(
-        title=title or (study.title if study else _title(results)),
+        title=named,
         study=study,
         results=results,
         provenance=provenance_of(results, study),
-        notices=notices_of(results),
-        charts=(*overall_charts(results), *(output_charts(results, study) if study else ())),
-        summary=summary_of(results),
-        sections=sections_of(results),
+        words=words_of(results, workloads, named),
+        cards=cards_of(results, workloads, study),
+        notices=notices,
+        trust=trust_of(results, notices, scorecard),
+        scorecard=scorecard,
+        numbers=number_tables(workloads),
+        figures=(published,) if published else (),
+        charts=tuple(output_charts(results, study)) if study else (),
+        strips=strips_of(workloads),
         systems=system_table(results, study),
         left_out=tuple(_left_out(results)),
         refused=tuple(_refused(results)),

@@ -88,6 +88,11 @@ class Point:
         return self.row.means[self.metric]
 
     @property
+    def value(self) -> float:
+        """Its value; 0 without one."""
+        return self.mean.value or 0.0
+
+    @property
     def ratio(self) -> Ratio | None:
         """The ratio to the baseline system; None without one, and on it."""
         return self.row.ratios.get(self.metric)
@@ -171,6 +176,11 @@ class Section:
     title: str  # of the workload
     unit: str  # what is counted: images, tokens ...
     results: "ReportResults"
+
+    @cached_property
+    def workload(self) -> str:
+        """The name of the workload: `resnet50`."""
+        return str(self.members[0].document["workload"]["name"])
 
     @property
     def short_title(self) -> str:

@@ -16,9 +16,11 @@ import orjson
 from sifmark.core.errors import UsageError
 from sifmark.core.files import read_bounded, scratch_dir, write_json
 from sifmark.core.locks import exclusive_lock
+from sifmark.report.charts.chart import Chart
 from sifmark.report.charts.render import paper_files
 from sifmark.report.files.files import file_names, report_files
 from sifmark.report.page import render_page
+from sifmark.report.paper import figure_files
 from sifmark.report.report import Report
 from sifmark.results.load import REPORT_MARKER
 
@@ -120,8 +122,10 @@ def folder_of_report(path: Path) -> OwnedFolder:
     return folder
 
 
-def write_report(report: Report, path: Path) -> Iterator[str]:
+def write_report(report: Report, path: Path, paper: float | None = None) -> Iterator[str]:
     """Write a report and yield the name of each file below the folder when it is complete.
+
+    With `paper`, a width in mm, also tables for LaTeX, and charts of that width as PDF and PNG.
 
     All are complete before the first has its name: on a full disk an earlier report stays, and a new folder goes.
     Raises UsageError if the folder is not one of a report.
@@ -132,7 +136,7 @@ def write_report(report: Report, path: Path) -> Iterator[str]:
         with folder.made():
             folder.mark(former)  # from here on, the folder is ours
             with scratch_dir(path, "report") as scratch:
-                for name, content in _contents(report):
+                for name, content in _contents(report, paper):
                     drafts[name] = folder.draft(name, content, scratch / str(len(drafts)))
                     yield name
                 folder.mark({*former, *drafts})
@@ -143,8 +147,16 @@ def write_report(report: Report, path: Path) -> Iterator[str]:
         folder.mark(drafts)
 
 
-def _contents(report: Report) -> Iterator[tuple[str, bytes]]:
-    yield from ((name, text.encode()) for name, text in report_files(report).items())
-    pictures = [chart for chart in report.all_charts if not chart.is_table]
-    yield from ((f"{PLOTS}/{name}", content) for chart in pictures for name, content in paper_files(chart).items())
-    yield PAGE, render_page(report, file_names()).encode()
+def _contents(report: Report, paper: float | None) -> Iterator[tuple[str, bytes]]:
+    is_for_paper = paper is not None
+    yield from ((name, text.encode()) for name, text in report_files(report, is_for_paper).items())
+    for figure in report.every_figure:
+        yield from ((f"{PLOTS}/{name}", content) for name, content in figure_files(figure, paper).items())
+    for chart in report.charts:
+        if not chart.is_table:
+            yield from ((f"{PLOTS}/{name}", content) for name, content in _declared_files(chart, is_for_paper))
+    yield PAGE, render_page(report, file_names(), is_for_paper).encode()
+
+
+def _declared_files(chart: Chart, is_for_paper: bool) -> Iterator[tuple[str, bytes]]:
+    return ((name, content) for name, content in paper_files(chart).items() if is_for_paper or name.endswith(".svg"))

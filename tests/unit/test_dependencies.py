@@ -43,7 +43,8 @@ WITH_EXTRA = (
     paths.PACKAGE / "layers" / "installers.py",
     paths.PACKAGE / "library.py",
     paths.PACKAGE / "results" / "export.py",
-    paths.PACKAGE / "report",
+    paths.PACKAGE / "report" / "charts" / "render.py",
+    paths.PACKAGE / "report" / "paper.py",
 )
 
 

@@ -66,11 +66,6 @@ def _ticks(low: float, high: float) -> list[float]:
     return ticks if len(ticks) > 1 else []
 
 
-def without_words(axis: Axis) -> Axis:
-    """Return an axis without title and labels: of a panel above another one with the same axis."""
-    return axis | {"title": None, "axis": axis["axis"] | {"labels": False}}
-
-
 def measured(name: str, unit: str, largest: float) -> Axis:
     """Return the titles and labels of an axis of a quantity, in the unit that suits its largest value."""
     scale = scale_of(unit, [largest])

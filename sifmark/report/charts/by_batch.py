@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sifmark.report.charts import axes
-from sifmark.report.charts.bars import BarPart, Bars, Limit, bar_chart
 from sifmark.report.charts.chart import Chart, ChartTable, Layer
-from sifmark.report.charts.glyphs import curves, failures, layered, level, published
+from sifmark.report.charts.glyphs import curves, failures, layered, published
 from sifmark.report.charts.series import (
     Place,
     PointSeries,
@@ -15,30 +14,14 @@ from sifmark.report.charts.series import (
     most_complete,
     printed_figures,
     series_of,
-    system_labels,
 )
-from sifmark.report.charts.words import (
-    caption,
-    caption_more_lines,
-    caption_sources,
-    chart_name,
-    failure_text,
-    mean_text,
-    published_text,
-    remarks,
-    scale_of_points,
-    short,
-)
-from sifmark.report.results import Point, ReportResults, Section
-from sifmark.results.catalogue import MICROBENCHMARK, metric_label
+from sifmark.report.charts.words import caption, caption_more_lines, caption_sources, chart_name
+from sifmark.report.describe import failure_text, mean_text, published_text, remarks, scale_of_points
+from sifmark.report.results import Section
+from sifmark.report.texts import short
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.scaling import BATCH
-from sifmark.results.numbers import Scale, format_quantity
-
-ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
-_OF_METRIC = {ALLOCATED: "device memory", PROCESS: "memory of a process"}
-# A limit that is farther above the largest value is only named: an axis up to it would show no differences.
-_FARTHEST = 8.0
-_PLACE = Place(BATCH, "batch size")
+from sifmark.results.numbers import Scale
 
 
 @dataclass(frozen=True)
@@ -111,55 +94,3 @@ def throughput_by_batch(section: Section) -> Chart | None:
     name = metric_label(section.rate)
     title = f"{name[:1].upper()}{name[1:]} by batch size"
     return curve_chart(section, Curves("throughput-by-batch", title, section.rate, name, Place(BATCH, "batch size")))
-
-
-@dataclass(frozen=True)
-class _MemoryLimits:
-    """What processes may use at most: limits to draw, and sentences about those far above all values."""
-
-    drawn: tuple[Limit, ...]
-    named: str
-
-
-def _limits_of(results: ReportResults, points: Iterable[Point]) -> _MemoryLimits:
-    """Return the memory of each system; systems with the same have one limit together."""
-    points = list(points)
-    every = _limits(results, points)
-    largest = max((point.mean.value or 0.0 for point in points), default=0.0)
-    drawn = tuple(limit for limit in every if limit.value <= _FARTHEST * largest)
-    return _MemoryLimits(drawn, " ".join(f"Beyond the axis: {limit.label}." for limit in every if limit not in drawn))
-
-
-def _limits(results: ReportResults, points: Sequence[Point]) -> list[Limit]:
-    labels = system_labels(results)
-    systems: dict[int, dict[str, None]] = {}
-    for point in points:
-        accelerator = point.results[0].document["accelerator"]
-        if memory := accelerator.get("memory_mib"):
-            share = round(memory / accelerator.get("ranks", 1))  # a peak is that of the largest process
-            systems.setdefault(share, {})[labels[point.system]] = None
-    every = {labels[point.system] for point in points}
-    return [
-        Limit(share, f"memory of {_whose(list(names), every)}, {format_quantity(share, 'MiB')}")
-        for share, names in sorted(systems.items())
-    ]
-
-
-def _whose(names: Sequence[str], every: set[str]) -> str:
-    return "each system" if len(names) > 1 and set(names) == every else " and ".join(names)
-
-
-def memory(section: Section) -> Chart | None:
-    """Return the memory of devices, or of processes on hosts that compute themselves, if two runs differ in it."""
-    if section.key.task == MICROBENCHMARK:
-        return None
-    metric = ALLOCATED if section.points(ALLOCATED) else PROCESS
-    quantity, limits = f"peak {_OF_METRIC[metric]}", _limits_of(section.results, section.points(metric))
-    title = quantity.capitalize()
-    curves = Curves("memory-by-batch", f"{title} by batch size", metric, quantity, _PLACE, limits.named)
-    behind = [layer for limit in limits.drawn for layer in level(limit.value, limit.label)]
-    by_batch = curve_chart(section, curves, behind, including=[limit.value for limit in limits.drawn])
-    if by_batch is not None:
-        return by_batch
-    bars = Bars("memory", title, quantity, (BarPart("memory", metric),), limits.named)
-    return bar_chart(section, bars, limits.drawn, fewest=2)

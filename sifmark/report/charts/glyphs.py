@@ -22,7 +22,6 @@ from sifmark.report.charts.chart import COLOUR, WORDS, Layer, Row, Spec, layer
 from sifmark.report.charts.theme import (
     FAILED_SHAPE,
     FONT_SIZE,
-    INK,
     MUTED,
     PAPER,
     PUBLISHED_SHAPE,
@@ -188,14 +187,6 @@ def cells(every: Sequence[HeatCell]) -> list[Layer]:
     )
 
 
-def circled(marks: Sequence[Datum]) -> list[Layer]:
-    """Return a circle around some marks, and a thin line from one to the next."""
-    rows = [{"x": mark.x, "y": mark.y} for mark in marks]
-    ring = {"type": "point", "shape": "circle", "size": 170, "filled": False, "strokeWidth": 1.2}
-    thin = {"type": "line", "strokeWidth": 1, "strokeDash": [1, 0]}
-    return _drawn(*(layer(rows, mark | {"aria": False, "color": MUTED.light}) for mark in (thin, ring)))
-
-
 def failures(failed: Sequence[Failed]) -> list[Layer]:
     """Return a hollow triangle for each failure, at the bottom of the chart and above others at the same place."""
     height: Counter[float | str] = Counter()
@@ -343,28 +334,11 @@ def panel_chart(panels: Sequence[Spec]) -> Spec:
     }
 
 
-def panel_title(text: str) -> dict[str, Any]:
-    """Return the title above a panel."""
-    looks = {"anchor": "start", "orient": "top", "color": INK.light, "fontSize": FONT_SIZE, "offset": 6}
-    return {"text": text, **looks}
-
-
 def window(begin: float, end: float, description: str, href: str) -> Layer:
     """Return the timed window as a shade that says what it is and leads to the result."""
     row = {"x": begin, "x2": end, "description": description, "href": href}
     shade: Layer = {"type": "rect", "fill": MUTED.light, "opacity": _SHADE}
     return layer([row], shade, x2={"field": "x2"}, y={"value": 0}, y2={"value": "height"}, **WORDS)
-
-
-def named_level(value: float, name: str) -> list[Layer]:
-    """Return a dashed line across a chart, with its name to the right of it."""
-    row = {"y": value, "name": name}
-    rule: Layer = {"type": "rule", "strokeDash": [5, 3], "color": MUTED.light, "aria": False}
-    text: Layer = {"type": "text", "align": "left", "baseline": "middle", "dx": 5, "color": MUTED.light, "aria": False}
-    return [
-        layer([row], rule, x={"value": 0}, x2={"value": "width"}),
-        layer([row], text, x={"value": "width"}, text={"field": "name", "type": "nominal"}),
-    ]
 
 
 def span(title: str, unit: str, begin: float, end: float) -> Axis:

@@ -21,7 +21,6 @@ _VEGA = "https://vega.github.io/vega-datasets/"  # Vega puts it before addresses
 _LINKS = ("#", "https://", "http://")
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _FRAME = re.compile(r"translate\(([\d.]+),")  # of what is between the axes
-_BOX = re.compile(r'viewBox="\S+ \S+ (\S+) ')
 _USUAL_LEFT, _WIDER = 60.0, 0.15  # the width of labels that are numbers; how much wider a font may be than ours
 _RIGHT = 18.0  # for names of lines at the right
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
@@ -90,12 +89,6 @@ def _in_point_units(root: ElementTree.Element) -> bytes:
     root.attrib.update({name: f"{root.attrib[name]}pt" for name in ("width", "height")})
     svg: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return svg + b"\n"
-
-
-def is_wide(svg: str) -> bool:
-    """Return whether a chart of `page_svg` is too wide for one of two columns."""
-    box = _BOX.search(svg)
-    return box is not None and float(box[1]) > _COLUMN_UP_TO
 
 
 def _drawing(chart: Chart) -> ElementTree.Element:

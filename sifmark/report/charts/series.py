@@ -9,34 +9,14 @@ from typing import Any
 
 from sifmark.report.charts.glyphs import Curve, Datum, Failed, Printed
 from sifmark.report.charts.theme import NEUTRAL, Style, style_of
-from sifmark.report.charts.words import describe, describe_failure, describe_published, distinct, short
+from sifmark.report.describe import describe, describe_failure, describe_published
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResults, Section
-from sifmark.results.catalogue import column_of
-from sifmark.results.comparison.compatibility import format_value
-from sifmark.results.comparison.observation import NODES, PLATFORM
-from sifmark.results.comparison.repeats import varying_fields
-from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, STEPS, STRATEGY, follows_devices
+from sifmark.report.texts import distinct, short
+from sifmark.report.variants import PART_OF_BATCH, system_labels, variant, variant_fields
+from sifmark.results.comparison.scaling import BATCH, DEVICES, follows_devices
 from sifmark.results.numbers import format_number
 
 MOST_LINES = 16  # of a chart: more are in its table alone
-_PART_OF_BATCH = "configuration.micro_batch_size"
-PER_DEVICE = "batch_size_per_device"  # of runs that keep it along their devices
-PRECISION, CONCURRENCY = "configuration.precision", "configuration.concurrency"
-_CHOICES = (DEVICES, STRATEGY, BATCH)  # they are worth a line of their own, whatever follows from them
-# How a value reads as part of a label.
-_VALUES = {
-    PRECISION: "{}",
-    STRATEGY: "{}",
-    DEVICES: "{} devices",
-    NODES: "{} nodes",
-    BATCH: "batch {}",
-    CONCURRENCY: "{} clients",
-    "configuration.threads": "{} threads",
-    "workload.name": "{}",
-    "data": "{}",
-    PER_DEVICE: "batch {} per device",
-    _PART_OF_BATCH: "micro-batch {}",
-}
 
 
 @dataclass(frozen=True)
@@ -109,31 +89,6 @@ def styles_of(results: ReportResults, systems: Sequence[str]) -> list[Style]:
     return [style_of(place, line) for line, place in enumerate(places)]
 
 
-def variant_fields(results: ReportResults, points: Sequence[Point], *places: str) -> list[str]:
-    """Return the fields that tell the series of a system apart.
-
-    What a machine sets counts where it differs within a system. What only follows from the others does not.
-    """
-    systems: dict[str, list[Point]] = defaultdict(list)
-    for point in points:
-        systems[point.system].append(point)
-    within = {name for members in systems.values() for name in varying_fields([point.row for point in members])}
-    names = [name for name in varying_fields([point.row for point in points]) if name in within or name not in PLATFORM]
-    names = [name for name in names if name not in (*places, results.by)]
-    chosen = [name for name in names if not _follows(name)]
-    return [name for name in names if name in chosen or not _determined(name, systems.values(), (*places, *chosen))]
-
-
-def variant(fields: Mapping[str, Any], names: Iterable[str]) -> str:
-    """Return what distinguishes a series from others of its system, in words; nothing if it has no others."""
-    return ", ".join(_value(name, fields[name]) for name in names if fields.get(name) is not None)
-
-
-def system_labels(results: ReportResults) -> dict[str, str]:
-    """Return the systems as labels: no longer than fits, and each different."""
-    return dict(zip(results.systems, distinct(map(short, results.systems)), strict=True))
-
-
 def paired(section: Section, first: str, second: str) -> list[tuple[Point, Point]]:
     """Return the points of two metrics that are of the same results."""
     seconds = {identity(point): point for point in section.points(second)}
@@ -197,7 +152,7 @@ def printed_figures(marks: Iterable[PublishedMark], place: Place) -> tuple[list[
 
 def _goes_with(name: str, place: Place) -> bool:
     """Return whether a printed condition differs along an axis because the place does."""
-    if place.field == BATCH and name == _PART_OF_BATCH:
+    if place.field == BATCH and name == PART_OF_BATCH:
         return True
     return name in (place.field, *place.followers) or (place.field == DEVICES and follows_devices(name))
 
@@ -205,24 +160,3 @@ def _goes_with(name: str, place: Place) -> bool:
 def _short_device(title: str) -> str:
     """Return the title of a device without where it is: `NVIDIA A100 40 GB`."""
     return short(re.split(r", | of ", title)[0])
-
-
-def _follows(name: str) -> bool:
-    return name not in _CHOICES and (follows_devices(name) or name in (STEPS, EXECUTION))
-
-
-def _determined(name: str, systems: Iterable[Sequence[Point]], others: Sequence[str]) -> bool:
-    """Return whether a field has one value in each system where some others are the same."""
-    for points in systems:
-        values: dict[Any, set[Any]] = defaultdict(set)
-        for point in points:
-            values[tuple(point.fields.get(other) for other in others)].add(point.fields.get(name))
-        if any(len(each) > 1 for each in values.values()):
-            return False
-    return True
-
-
-def _value(name: str, value: Any) -> str:
-    text = short(format_value(value))
-    words = _VALUES.get(name, f"{column_of(name)} {{}}").format(text)
-    return words.removesuffix("s") if text == "1" else words

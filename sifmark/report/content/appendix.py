@@ -4,6 +4,7 @@ It has no numbers: those of a single run are not what `compare` prints.
 """
 
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from sifmark.report.content.tables import configuration_of
@@ -19,6 +20,7 @@ class AppendixEntry:
     system: str
     workload: str  # with its task
     configuration: str  # in words
+    repeat: str  # which repeat it is: `repeat 2 of 3`; empty of a single run
     started: str  # UTC
     state: str
     message: str
@@ -36,6 +38,27 @@ class AppendixEntry:
     def file(self) -> str:
         """The result's file."""
         return self.result.observation.file
+
+
+@dataclass(frozen=True)
+class RunGroup:
+    """The repeats of a configuration on a system that ended alike."""
+
+    entries: tuple[AppendixEntry, ...]
+
+    @property
+    def first(self) -> AppendixEntry:
+        """The first of them, which has what they have in common."""
+        return self.entries[0]
+
+
+def groups_of(entries: Iterable[AppendixEntry]) -> tuple[RunGroup, ...]:
+    """Return results in groups, in their order."""
+    groups: dict[tuple[str, ...], list[AppendixEntry]] = {}
+    for each in entries:
+        key = (each.system, each.workload, each.configuration, each.state, each.image, each.command)
+        groups.setdefault(key, []).append(each)
+    return tuple(RunGroup(tuple(members)) for members in groups.values())
 
 
 def appendix_of(results: ReportResults) -> tuple[AppendixEntry, ...]:
@@ -58,7 +81,8 @@ def _entry(result: ReportResult, results: ReportResults, excluded: bool) -> Appe
         result=result,
         system=results.system(result.observation.fields),
         workload=f"{document['workload']['name']} {document['workload']['task']}",
-        configuration=_configuration(result),
+        configuration=configuration_of(result.observation),
+        repeat=_repeat(result),
         started=document["started"],
         state=document["status"]["state"],
         message=str(document["status"]["message"]).partition("\n")[0],
@@ -69,10 +93,9 @@ def _entry(result: ReportResult, results: ReportResults, excluded: bool) -> Appe
     )
 
 
-def _configuration(result: ReportResult) -> str:
+def _repeat(result: ReportResult) -> str:
     repeat = result.document["configuration"]["repeat"]
-    words = configuration_of(result.observation)
-    return f"{words}, repeat {repeat['index']} of {repeat['of']}" if repeat["of"] > 1 else words
+    return f"repeat {repeat['index']} of {repeat['of']}" if repeat["of"] > 1 else ""
 
 
 def command_of(document: Document) -> str:

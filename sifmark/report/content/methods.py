@@ -13,7 +13,9 @@ from sifmark.results.summary import precision_text
 from sifmark.studies.study import Study
 
 MOST_REASONS = 2
+_DIGITS = 12  # of a digest
 UNKNOWN = "not recorded"
+_METHODS = {"counter": "by its energy counter", "integral": "by the integral of power"}
 
 
 def methods_of(results: ReportResults, study: Study | None = None) -> tuple[str, ...]:
@@ -95,11 +97,11 @@ _OF_SOFTWARE: dict[str, Read] = {
 }
 _OF_IMAGE: dict[str, Read] = {
     "recipe": lambda document: value_at(document, "provenance.image.recipe"),
-    "image ID": lambda document: value_at(document, "provenance.image.file.identity"),
-    "digest of the file": lambda document: value_at(document, "provenance.image.file.digest"),
-    "build key": lambda document: value_at(document, "provenance.image.build_key"),
+    "image ID": lambda document: _digest(document, "provenance.image.file.identity"),
+    "digest of the file": lambda document: _digest(document, "provenance.image.file.digest"),
+    "build key": lambda document: _digest(document, "provenance.image.build_key"),
     "base": lambda document: _base(document),
-    "commit": lambda document: value_at(document, "provenance.image.revision"),
+    "commit": lambda document: _digest(document, "provenance.image.revision"),
     "signed by": lambda document: _signer(document),
 }
 _PARTS = {"Device": _OF_DEVICE, "Host": _OF_HOST, "Software": _OF_SOFTWARE, "Image": _OF_IMAGE}
@@ -127,9 +129,23 @@ def _differences(by_system: dict[str, list[Document]]) -> str:
     return ", ".join(names)
 
 
+def _digest(document: Document, path: str) -> str | None:
+    digest = value_at(document, path)
+    return None if digest is None else shortened(digest)
+
+
+def shortened(digest: str) -> str:
+    """Return a digest, or the name of a commit or key, as texts have it: `trace.json` has all of it."""
+    algorithm, colon, digits = digest.rpartition(":")
+    return f"{algorithm}{colon}{digits[:_DIGITS]}"
+
+
 def _signer(document: Document) -> str | None:
     image = document["provenance"]["image"]
-    return None if image is None else str(image["file"]["signer"] or "no trusted key")
+    if image is None:
+        return None
+    signer = image["file"]["signer"]
+    return shortened(signer) if signer else "no trusted key"
 
 
 def _base(document: Document) -> str | None:
@@ -137,7 +153,7 @@ def _base(document: Document) -> str | None:
     if image is None:
         return None
     kind = ", a test base and not that of the vendor" if image["stand_in"] else ""
-    return f"{image['base']['reference']} ({image['base']['digest']}{kind})"
+    return f"{image['base']['reference']} ({shortened(image['base']['digest'])}{kind})"
 
 
 def _quantity(document: Document, path: str) -> str | None:
@@ -197,8 +213,9 @@ def _correctness(results: Sequence[ReportResult]) -> Iterator[str]:
 def _energy(documents: Sequence[Document]) -> Iterator[str]:
     """Yield how results were metered."""
     metered = [document["power"] for document in documents if "source" in document["power"]]
+    used = [power for power in metered if power["method"] in _METHODS] or metered  # of others nothing came
     missing = sorted({str(each["power"]["reason"]) for each in documents if "source" not in each["power"]})
-    texts = sorted(set(map(_meter, metered)))
+    texts = sorted(set(map(_meter, used)))
     if missing:
         count = len(documents) - len(metered)
         part = f" in {count} of {len(documents)} results" if metered else ""
@@ -208,7 +225,7 @@ def _energy(documents: Sequence[Document]) -> Iterator[str]:
 
 def _meter(power: Document) -> str:
     averaging = power["averaging_time"]["value"]
-    method = {"counter": "by its energy counter", "integral": "by the integral of power"}.get(power["method"], "none")
+    method = _METHODS.get(power["method"], "without a number")
     return (
         f"meter {power['source']}, which measures a {power['scope']}, {method}, read every "
         f"{power['sampling_period_seconds']:g} s, with new values every "

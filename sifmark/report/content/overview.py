@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.report.charts.words import quantity_text, scale_of_points
 from sifmark.report.content.tables import all_marks, configuration_of, head, notes_of_ratios, value_text
+from sifmark.report.describe import quantity_text, scale_of_points
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.intervals import Ratio

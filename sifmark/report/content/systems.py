@@ -3,10 +3,38 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sifmark.report.results import Document, ReportResults
+from sifmark.report.describe import MIB_PER_GIB, memory_of_device
+from sifmark.report.results import Document, Point, ReportResults
+from sifmark.report.workloads import Workload
+from sifmark.results.catalogue import MICROBENCHMARK, rates
+from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import value_at
-from sifmark.results.numbers import format_number
+from sifmark.results.marks import Mark
+from sifmark.results.numbers import format_number, scale_of
 from sifmark.studies.study import Study
+
+
+@dataclass(frozen=True)
+class Peak:
+    """What a micro-benchmark measured of a device: `848 TFLOP/s` of computing."""
+
+    number: str
+    unit: str
+    what: str
+    marks: tuple[Mark, ...]
+    anchor: str  # of the result
+
+
+@dataclass(frozen=True)
+class Card:
+    """A system at a glance."""
+
+    system: str
+    device: str  # the accelerator, or what a study calls the system
+    is_baseline: bool
+    facts: tuple[str, ...]  # memory, power limit, software
+    peaks: tuple[Peak, ...]
+
 
 Read = Callable[[Document], str | None]
 MOST_VALUES = 6  # of one fact, such as host names
@@ -27,6 +55,62 @@ def system_table(results: ReportResults, study: Study | None = None) -> SystemTa
     titles = {system.name: system.title for system in study.systems} if study else {}
     named = ("in the study", tuple(titles.get(name) or "-" for name in results.systems))
     return SystemTable(results.systems, tuple(row for row in (named, *rows) if any(value != "-" for value in row[1])))
+
+
+# By micro-benchmark what its first metric with a value is of.
+_WHAT = {"matmul": "", "memory_copy": "memory", "host_device": "to host"}
+_MOST_PEAKS = 4
+
+
+def cards_of(results: ReportResults, workloads: Iterable[Workload], study: Study | None = None) -> tuple[Card, ...]:
+    """Return a card for each system, with the peaks that micro-benchmarks measured."""
+    titles = {system.name: system.title for system in study.systems} if study else {}
+    measured = [each for each in workloads if each.kind == MICROBENCHMARK]
+    cards = []
+    for name, documents in documents_by_system(results).items():
+        device = values_of(documents, FACTS["accelerator"]) or titles.get(name, "")
+        facts = [_devices_text(documents), values_of(documents, FACTS["framework"])]
+        peaks = [peak for workload in measured if (peak := _peak(workload, name))]
+        kept = tuple(fact for fact in facts if fact)
+        cards.append(
+            Card(name, device if device != name else "", name == results.divisor, kept, tuple(peaks[:_MOST_PEAKS]))
+        )
+    return tuple(cards)
+
+
+def _devices_text(documents: Iterable[Document]) -> str:
+    """Return how many devices there are at most, and what each has: `8 devices of 140 GiB, 700 W`."""
+    every = list(documents)
+    most = max((each["accelerator"].get("count") or 1 for each in every), default=1)
+    memory, watts = values_of(every, _memory_of_device), values_of(every, _power_limit)
+    devices = f"{most} device{'s' * (most != 1)}" + (f" of {memory}" if memory else "")
+    return ", ".join(filter(None, [devices, watts]))
+
+
+def _power_limit(document: Document) -> str | None:
+    watts = value_at(document, "device_conditions.power_cap.value")
+    return f"{watts:g} W" if isinstance(watts, int | float) else watts
+
+
+def _peak(workload: Workload, system: str) -> Peak | None:
+    """Return the best that a micro-benchmark measured by the first of its headlines that the system has."""
+    for metric in rates(MICROBENCHMARK):
+        points = [point for point in workload.points(metric) if point.system == system]
+        if points and metric != THROUGHPUT:
+            best = max(points, key=lambda point: point.value)
+            number, unit = _in_large_units(best)
+            what = _WHAT.get(workload.name, workload.name.replace("_", " "))
+            return Peak(number, unit, what, best.marks, best.results[0].anchor)
+    return None
+
+
+def _in_large_units(point: Point) -> tuple[str, str]:
+    """Return a peak in few digits: of 4,146 GB/s, `4.15 TB/s`."""
+    scale = scale_of(point.unit, [point.value])
+    value, unit = point.value / scale.factor, scale.unit
+    if value >= 1000 and unit.startswith("G"):
+        value, unit = value / 1000, f"T{unit[1:]}"
+    return format_number(value, 3), unit
 
 
 def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:
@@ -61,6 +145,11 @@ def _memory(path: str) -> Read:
         return None if value is None else f"{format_number(value / 1024)} GiB"
 
     return read
+
+
+def _memory_of_device(document: Document) -> str | None:
+    memory = memory_of_device(document)
+    return None if memory is None else f"{memory / MIB_PER_GIB:.3g} GiB"
 
 
 def _devices(document: Document) -> str | None:
@@ -99,10 +188,10 @@ FACTS: dict[str, Read] = {
     "site": _at("site"),
     "accelerator": _at("accelerator.name"),
     "devices": _devices,
-    "memory of a device": _memory("accelerator.memory_mib"),
+    "memory of a device": _memory_of_device,
     "driver": _at("device_conditions.driver.value"),
     "clock of the devices": _at("device_conditions.clock.value", "MHz"),
-    "power limit of a device": _at("device_conditions.power_cap.value", "W"),
+    "power limit of a device": _power_limit,
     "hosts": _at("host.hostname.value"),
     "CPU": _at("host.cpu_model.value"),
     "cores of a host": _at("host.cores.value"),

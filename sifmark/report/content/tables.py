@@ -1,4 +1,4 @@
-"""Tables of a report: for one metric a row for each configuration and a column for each system."""
+"""Tables of a report: of a workload all that systems measured, and how configurations read in words."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sifmark.report.charts.words import scale_of_points
-from sifmark.report.results import Point, ReportResults, Section
-from sifmark.results.catalogue import MICROBENCHMARK, Direction, column_of, direction_of, metric_label
+from sifmark.report.describe import scale_of_points
+from sifmark.report.results import Point, ReportResults
+from sifmark.report.workloads import Workload
+from sifmark.results.catalogue import MICROBENCHMARK, column_of, metric_label
 from sifmark.results.comparison.compatibility import NUMERICS
-from sifmark.results.comparison.intervals import CANNOT_TELL, CONFIDENCE, Mean, Ratio
+from sifmark.results.comparison.intervals import CONFIDENCE, Mean, Ratio
 from sifmark.results.comparison.observation import NODES, PLATFORM, Observation
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
@@ -19,9 +20,9 @@ from sifmark.results.comparison.tables import EXPECTED, disturbances_of, ratio_t
 from sifmark.results.marks import MARKS, Mark
 from sifmark.results.numbers import Scale
 
-MORE, NO_DIFFERENCE = "more", "no difference shown"  # verdicts of ratios
 MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows
 PRECISION, CONCURRENCY = "configuration.precision", "configuration.concurrency"
+STEP_TIME, PER_DEVICE = "step_time_p50", "throughput_per_device"
 # The fields that readers look for first, in the order of columns.
 _FIRST = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)
 _HEADS = {
@@ -33,47 +34,92 @@ _HEADS = {
     "accelerator.name": "accelerator",
     "numerics.state": "correctness",
 }
+# Metrics of a table after the headlines of its kind of run.
+_MORE = (
+    STEP_TIME,
+    "step_time_p99",
+    PER_DEVICE,
+    "utilisation_of_measured_peak",
+    "throughput_per_watt",
+    "units_per_watt_hour",
+    "energy_per_epoch",
+    "power_mean",
+    "utilisation",
+    "fraction_of_bound",
+    "peak_allocated_memory",
+    "peak_process_memory",
+    "time_to_first_step",
+    "epoch_time",
+    "training_time",
+)
+# The same of micro-benchmarks: rates and efficiencies of a whole sweep over sizes say nothing of a device.
+_OF_SWEEPS = ("power_mean", "peak_allocated_memory", "peak_process_memory", "time_to_first_step")
+
+
+@dataclass(frozen=True)
+class MetricColumn:
+    """A metric in a table, and the unit in which all of its numbers are shown."""
+
+    metric: str
+    scale: Scale
+    is_compared: bool  # whether any number has a ratio
+
+    @property
+    def head(self) -> str:
+        """The metric with its unit: `throughput [images/s]`."""
+        unit = "" if self.scale.unit == "1" else f" [{self.scale.unit}]"
+        return f"{metric_label(self.metric)}{unit}"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number of a table: of a point, or of other results that systems are divided by."""
+
+    mean: Mean
+    point: Point | None
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The reasons not to publish it."""
+        return self.point.marks if self.point else ()
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Its ratio, if it has one."""
+        return self.point.ratio if self.point else None
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A configuration: the values of the table's fields, and what each system measured."""
+    """A configuration on a system, with what it measured of each metric."""
 
     values: tuple[str, ...]
-    cells: tuple[Point | None, ...]  # by system
-    reference: Mean | None = None  # what other results measured, if all systems are divided by them
+    system: str  # or the name of the results that systems are divided by
+    cells: tuple[Measured | None, ...]
+
+    @property
+    def anchor(self) -> str:
+        """The place on the page of the first of its results; empty for other results."""
+        points = (cell.point for cell in self.cells if cell and cell.point)
+        return next((point.results[0].anchor for point in points), "")
 
 
 @dataclass(frozen=True)
-class MetricTable:
-    """What systems measured of a metric."""
+class WorkloadTable:
+    """All that systems measured of a workload: a row for each configuration and system, a column for each metric."""
 
-    metric: str
-    unit: str
+    workload: Workload
     fields: tuple[str, ...]  # what distinguishes rows, as heads of columns
     common: str  # what rows have in common, of the fields that readers look for
-    systems: tuple[str, ...]
-    baseline: str  # the system that the others are divided by; empty without ratios
-    reference: str  # other results that all are divided by; or empty
+    columns: tuple[MetricColumn, ...]
     rows: tuple[TableRow, ...]
-    of_ratios: tuple[str, ...]  # in which settings columns with a ratio differ, and what verdicts allow for
+    divisor: str  # what systems are divided by; empty without ratios
+    notes: tuple[str, ...]  # why a number has no ratio, or one that says nothing, and what ratios are of
 
     @property
-    def title(self) -> str:
-        """The metric in words."""
-        return metric_label(self.metric)
-
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The systems that have a ratio to something else."""
-        if self.reference:
-            return self.systems
-        return tuple(name for name in self.systems if name != self.baseline) if self.baseline else ()
-
-    @cached_property
-    def points(self) -> tuple[Point, ...]:
-        """All that was measured, by row and system."""
-        return tuple(cell for row in self.rows for cell in row.cells if cell)
+    def points(self) -> list[Point]:
+        """All of its numbers that are of the report's results."""
+        return [cell.point for row in self.rows for cell in row.cells if cell and cell.point]
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
@@ -81,30 +127,25 @@ class MetricTable:
         return all_marks(self.points)
 
     @cached_property
-    def scale(self) -> Scale:
-        """The unit in which all its numbers are shown."""
-        return scale_of_points(self.points)
-
-    @property
-    def uneven(self) -> bool:
-        """Whether the numbers rest on different numbers of repeats."""
-        return len({point.mean.count for point in self.points}) > 1
+    def counts(self) -> tuple[int, ...]:
+        """On how many repeats numbers rest."""
+        return tuple(sorted({point.mean.count for point in self.points}))
 
     @property
     def basis(self) -> str:
-        """What the numbers are, in a sentence: `Geometric means of 3 repeats, with 95% intervals.`"""
-        counts = sorted({point.mean.count for point in self.points})
-        if counts == [1]:
-            return "Single runs, without intervals."
-        kind = "Geometric means" if all(point.mean.geometric for point in self.points) else "Means"
-        repeats = f"{counts[0]} to {counts[-1]}" if len(counts) > 1 else str(counts[0])
-        intervals = any(point.mean.low is not None for point in self.points)
-        return f"{kind} of {repeats} repeats" + (f", with {CONFIDENCE:.0%} intervals." if intervals else ".")
+        """What the numbers are, in a sentence."""
+        return basis_of(self.points)
 
-    @cached_property
-    def notes(self) -> tuple[str, ...]:
-        """Why a number has no ratio, or one that says nothing, and what a ratio is of; each once."""
-        return tuple(dict.fromkeys((*self.of_ratios, *(note for point in self.points for note in _notes(point)))))
+
+def basis_of(points: Sequence[Point]) -> str:
+    """Return what numbers are, in a sentence: `Geometric means of 3 repeats, with 95% intervals.`"""
+    counts = sorted({point.mean.count for point in points})
+    if counts == [1]:
+        return "Single runs, without intervals."
+    kind = "Geometric means" if all(point.mean.geometric for point in points) else "Means"
+    repeats = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    intervals = any(point.mean.low is not None for point in points)
+    return f"{kind} of {repeats} repeats" + (f", with {CONFIDENCE:.0%} intervals." if intervals else ".")
 
 
 def all_marks(points: Iterable[Point]) -> tuple[Mark, ...]:
@@ -131,16 +172,6 @@ def notes_of_ratios(rows: Sequence[RepeatGroup], query: Query) -> Iterator[str]:
     yield from session_notes([row for row in rows if row.ratios], query)
 
 
-def judged(ratio: Ratio, metric: str) -> str:
-    """Return what a ratio says of a system: `better`, `worse`, `same`, or `cannot-tell`."""
-    verdict, direction = ratio.verdict, direction_of(metric)
-    if verdict == CANNOT_TELL:
-        return "cannot-tell"
-    if verdict == NO_DIFFERENCE or direction is Direction.NONE:
-        return "same"
-    return "better" if (verdict == MORE) == (direction is Direction.HIGHER) else "worse"
-
-
 def ratio_words(ratio: Ratio | None, unit: str) -> str:
     """Return a ratio in words as `compare` prints it; a dash without one."""
     return "-" if ratio is None else ratio_text(ratio, unit)
@@ -159,32 +190,57 @@ def value_text(value: Any) -> str:
     return text[:19] if text.startswith("sha256:") else text
 
 
-def metric_table(section: Section, metric: str) -> MetricTable | None:
-    """Return the table of a metric, or None if no result of the section has a value that may be compared."""
-    points = section.points(metric)
-    if not points:
+def workload_table(workload: Workload) -> WorkloadTable | None:
+    """Return the table of a workload, or None if no result has a value that may be compared."""
+    columns = {metric: workload.points(metric) for metric in _metrics(workload)}
+    every = [point for points in columns.values() for point in points]
+    if not every:
         return None
-    results = section.results
-    identity = _identity_fields(points, results.by)
-    shown = _shown_fields(points, identity)
-    rows: dict[tuple[Any, ...], dict[str, Point]] = defaultdict(dict)
-    for point in points:
-        key = tuple(point.fields.get(name) for name in identity)
-        rows[_free(rows, key, point.system)][point.system] = point
-    systems = tuple(name for name in results.systems if any(name in cells for cells in rows.values()))
-    return MetricTable(
-        metric=metric,
-        unit=points[0].unit,
+    results = workload.results
+    identity = _identity_fields(every, results.by)
+    shown = _shown_fields(every, identity)
+    cells: dict[tuple[Any, ...], dict[str, Measured]] = defaultdict(dict)
+    fields: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for metric, points in columns.items():
+        for point in points:
+            key = (point.system, point.observation.id)
+            cells[key][metric], fields[key] = Measured(point.mean, point), point.fields
+            reference = point.row.baseline
+            if reference and reference.side != point.row.side:
+                other = (results.reference_name, *(reference.fields.get(name) for name in identity))
+                cells[other][metric], fields[other] = Measured(reference.means[metric], None), reference.fields
+    order = {name: place for place, name in enumerate((results.reference_name, *results.systems))}
+    keys = sorted(cells, key=lambda key: (_order(fields[key], shown), order.get(key[0], len(order)), str(key[1:])))
+    rows = [
+        TableRow(
+            tuple(value_text(fields[key].get(name)) for name in shown), key[0], tuple(map(cells[key].get, columns))
+        )
+        for key in keys
+    ]
+    compared = {metric: any(point.ratio for point in points) for metric, points in columns.items()}
+    return WorkloadTable(
+        workload=workload,
         fields=tuple(map(head, shown)),
-        common=configuration_of(points[0].observation, [name for name in _FIRST if name not in shown]),
-        systems=systems,
-        baseline=_baseline(results, systems),
-        reference=results.reference_name,
-        rows=tuple(
-            _row(cells, shown, systems) for cells in sorted(rows.values(), key=lambda cells: _order(cells, shown))
-        ),
-        of_ratios=tuple(notes_of_ratios([point.row for point in points], results.compare(metric).query)),
+        common=configuration_of(every[0].observation, [name for name in _FIRST if name not in shown]),
+        columns=tuple(MetricColumn(name, scale_of_points(points), compared[name]) for name, points in columns.items()),
+        rows=tuple(rows),
+        divisor=results.divisor if any(compared.values()) else "",
+        notes=tuple(dict.fromkeys(_notes_of(results, columns))),
     )
+
+
+def _metrics(workload: Workload) -> list[str]:
+    """Return the metrics that have values, without that which would repeat throughput: per device, of one device."""
+    others = _OF_SWEEPS if workload.kind == MICROBENCHMARK else _MORE
+    named = [name for name in dict.fromkeys((*workload.headlines, *others)) if workload.points(name)]
+    one_device = all(point.fields[DEVICES] == 1 for point in workload.points(PER_DEVICE))
+    return [name for name in named if not (name == PER_DEVICE and one_device)]
+
+
+def _notes_of(results: ReportResults, columns: Mapping[str, Sequence[Point]]) -> Iterator[str]:
+    for metric, points in columns.items():
+        yield from notes_of_ratios([point.row for point in points], results.compare(metric).query)
+        yield from (note for point in points for note in _notes(point))
 
 
 def configuration_text(fields: Mapping[str, Any], names: Iterable[str] = _FIRST) -> str:
@@ -212,10 +268,6 @@ def _in_words(name: str, value: Any) -> str:
     return f"{value} {noun.removesuffix('s') if value == 1 else noun}"
 
 
-def _baseline(results: ReportResults, systems: Sequence[str]) -> str:
-    return results.baseline if len(systems) > 1 and results.baseline in systems and not results.reference_name else ""
-
-
 def _identity_fields(points: Sequence[Point], by: str) -> list[str]:
     """Return the fields in which two rows of a table differ.
 
@@ -231,7 +283,7 @@ def _identity_fields(points: Sequence[Point], by: str) -> list[str]:
 
 def _shown_fields(points: Sequence[Point], identity: Sequence[str]) -> list[str]:
     """Return the fewest fields that distinguish all rows, the ones that readers look for among them."""
-    shown = [name for name in _FIRST if name in identity]
+    shown = [name for name in _FIRST if name in identity and not _follows_devices(points, name)]
     others = [name for name in identity if name not in shown]
     for name in sorted(others, key=lambda name: (name in PLATFORM, name)):
         if len(_distinct(points, shown)) == len(_distinct(points, identity)):
@@ -241,26 +293,16 @@ def _shown_fields(points: Sequence[Point], identity: Sequence[str]) -> list[str]
     return shown or [name for name in (BATCH, PRECISION) if configuration_of(points[0].observation, [name])][:1]
 
 
+def _follows_devices(points: Sequence[Point], name: str) -> bool:
+    """Return whether a field of runs on several devices says nothing: all of them have the same value."""
+    values = {point.fields.get(name) for point in points} - {None, EXPECTED.get(name)}
+    return name in (STRATEGY, NODES) and (len(values) == 1 or values == {1})
+
+
 def _distinct(points: Sequence[Point], fields: Sequence[str]) -> set[tuple[Any, ...]]:
     return {tuple(point.fields.get(name) for name in fields) for point in points}
 
 
-def _free(rows: dict[tuple[Any, ...], dict[str, Point]], key: tuple[Any, ...], system: str) -> tuple[Any, ...]:
-    """Return the key of a row in which a system has no point yet: those of an unknown system may be several."""
-    while system in rows[key]:
-        key = (*key, None)
-    return key
-
-
-def _row(cells: dict[str, Point], shown: Sequence[str], systems: Sequence[str]) -> TableRow:
-    points = list(cells.values())
-    baseline = points[0].row.baseline
-    reference = baseline.means[points[0].metric] if baseline and baseline.side != points[0].row.side else None
-    values = tuple(value_text(points[0].fields.get(name)) for name in shown)
-    return TableRow(values, tuple(map(cells.get, systems)), reference)
-
-
-def _order(cells: dict[str, Point], shown: Sequence[str]) -> list[tuple[int, float, str]]:
-    fields = next(iter(cells.values())).fields
+def _order(fields: Mapping[str, Any], shown: Sequence[str]) -> list[tuple[int, float, str]]:
     values = (fields.get(name) for name in shown)
     return [(0, value, "") if isinstance(value, int | float) else (1, 0, str(value)) for value in values]

@@ -1,7 +1,6 @@
 """The tables of a report as they are in files: cells of text, with marks, whatever writes them."""
 
 import io
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -9,18 +8,18 @@ from enum import Enum
 from sifmark.core.console import markdown_lines
 from sifmark.core.spreadsheets import write_rows
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.words import mean_text
-from sifmark.report.content.overview import Best, Summary, SummaryRow
-from sifmark.report.content.sections import ReportSection
 from sifmark.report.content.systems import SystemTable
-from sifmark.report.content.tables import MOST_COLUMNS, MetricTable, TableRow, all_marks, ratio_words
+from sifmark.report.content.tables import MOST_COLUMNS, Measured, WorkloadTable, all_marks, basis_of, ratio_words
+from sifmark.report.describe import mean_text
+from sifmark.report.numbers import NumberBlock, NumberTable
 from sifmark.report.report import Report
-from sifmark.report.results import Point
-from sifmark.results.comparison.intervals import CONFIDENCE, Mean
+from sifmark.report.scorecard import Scorecard
+from sifmark.report.texts import slug
+from sifmark.results.catalogue import metric_label
 from sifmark.results.marks import Mark
-from sifmark.results.numbers import Scale
+from sifmark.results.numbers import Scale, split_interval
 
-_NAME = re.compile(r"[^a-z0-9]+")
+MOST_ON_PAPER = 2  # metrics of a workload in a table for a paper
 
 
 class Kind(Enum):
@@ -70,11 +69,21 @@ class FileTable:
 
 
 def tables_of(report: Report) -> Iterator[FileTable]:
-    """Yield the tables of a report in the order of its page."""
-    yield summary_table(report.summary)
-    yield from (output_table(chart) for chart in report.all_charts if chart.is_table)
-    for section in report.sections:
-        yield from (measured_table(section, table) for table in (*section.tables, *section.more_tables))
+    """Yield the tables of a report in the order of its page, with every metric."""
+    yield from _tables(report, None)
+
+
+def paper_tables_of(report: Report) -> Iterator[FileTable]:
+    """Yield the same with as many metrics of a workload as a page of a paper has room for."""
+    yield from _tables(report, MOST_ON_PAPER)
+
+
+def _tables(report: Report, most: int | None) -> Iterator[FileTable]:
+    if report.scorecard:
+        yield scorecard_table(report.scorecard)
+    yield from map(numbers_table, report.numbers)
+    yield from (output_table(chart) for chart in report.charts if chart.is_table)
+    yield from (measured_table(strip.table, most) for strip in report.strips if strip.table)
     yield systems_table(report.systems)
 
 
@@ -98,91 +107,90 @@ def output_table(chart: Chart) -> FileTable:
     return FileTable(chart.name, chart.title, (chart.explanation,), tuple(map(Column, chart.table.columns)), rows)
 
 
-def summary_table(summary: Summary) -> FileTable:
-    """Return the best of each workload by system, a row for each of them."""
+def scorecard_table(scorecard: Scorecard) -> FileTable:
+    """Return the ratios of the scorecard, as `compare` has them: a row for each of them."""
+    divisor = scorecard.results.divisor
+    heads = ("workload", "metric", "configuration", "system", f"relative to {divisor}")
     rows = [
-        _summary_row(row, name, best)
-        for row in summary.rows
-        for name, best in zip(summary.systems, row.best, strict=True)
-        if best is not None or not any(row.best)
+        (
+            *(f"{row.workload.title}, {row.workload.task}", metric_label(cell.metric), cell.configuration),
+            *(score.system, score.words),
+        )
+        for group in scorecard.groups
+        for row in group.rows
+        for cell in filter(None, row.cells)
+        for score in cell.scores
     ]
-    ratio = f"relative to {summary.baseline}" if summary.baseline else ""
-    marks = all_marks(best.point for row in summary.rows for best in row.best if best)
-    columns = [Column("workload"), Column("metric"), Column("system"), Column("best", Kind.NUMBER), Column("unit")]
-    columns += [Column("configuration"), Column("beside it"), *([Column(ratio, Kind.RATIO)] if ratio else [])]
-    kept = [place for place, column in enumerate(columns) if any(row[place].text for row in rows)]
+    columns = (*map(Column, heads[:-1]), Column(heads[-1], Kind.RATIO))
+    notes = tuple(_legend(all_marks(scorecard.points)))
     return FileTable(
-        name="summary",
-        title="The best of each workload",
-        notes=(f"Geometric means over repeats, with {CONFIDENCE:.0%} intervals.", *_legend(marks)),
-        columns=tuple(columns[place] for place in kept),
-        rows=tuple(tuple(row[place] for place in kept) for row in rows),
+        "scorecard", f"Compared with {divisor}", notes, columns, tuple(tuple(map(Cell, row)) for row in rows)
     )
 
 
-def _summary_row(row: SummaryRow, system: str, best: Best | None) -> tuple[Cell, ...]:
-    names = [Cell(f"{row.title}, {row.section.key.task}"), Cell(row.label), Cell(system)]
-    if best is None:
-        return (*names, *map(Cell, ("-", row.unit, "-", "", "-")))
-    ratio = f"not compared: {best.unlike}" if best.unlike else ratio_words(best.ratio, best.point.unit)
-    texts = (best.scale.unit, best.configuration or "-", ", ".join(best.beside), ratio)
-    return (*names, _number(best.point, best.scale), *map(Cell, texts))
-
-
-def measured_table(section: ReportSection, table: MetricTable) -> FileTable:
-    """Return what systems measured of a metric: few of them side by side, many in a row each."""
-    unit = "" if table.unit == "1" else f" in {table.scale.unit}"
-    notes = [f"{table.common}." if table.common else "", table.basis, *_legend(table.marks)]
-    arrange = _side_by_side if len(table.systems) <= MOST_COLUMNS else _below_each_other
-    columns, rows = arrange(table)
-    fields = [*map(Column, table.fields), *([Column(table.reference, Kind.NUMBER)] if table.reference else [])]
+def numbers_table(table: NumberTable) -> FileTable:
+    """Return the best of each system by workload, of a kind of run."""
+    heads = [" ".join(filter(None, head)) for head in table.heads]
+    columns = [Column("workload"), Column("system"), Column(table.rate.lower(), Kind.NUMBER), Column("unit")]
+    rows = [
+        (
+            *map(Cell, (_title(block), row.system)),
+            Cell(row.number, row.interval, _symbols(row.point.marks)),
+            Cell(block.unit),
+            *(Cell(" ".join(filter(None, (cell.text, cell.small))) or "-") for cell in row.cells),
+        )
+        for block in table.blocks
+        for row in block.rows
+    ]
     return FileTable(
-        name=f"{section.anchor}-{_slug(table.metric)}",
-        title=f"{_sentence(table.title)}{unit} of {section.short_title}",
-        notes=tuple(filter(None, notes)),
-        columns=(*fields, *columns),
+        name=f"numbers-{slug(table.title, table.rate)}",
+        title=f"{table.title}: each system at its highest rate",
+        notes=(basis_of(table.points), *_legend(all_marks(table.points))),
+        columns=(*columns, *map(Column, heads)),
         rows=tuple(rows),
     )
 
 
-Arrangement = tuple[list[Column], list[tuple[Cell, ...]]]
+def _title(block: NumberBlock) -> str:
+    return ", ".join(filter(None, (block.workload.title, block.precision)))
 
 
-def _side_by_side(table: MetricTable) -> Arrangement:
-    """Return a column for each system, then one for each ratio."""
-    below = table.reference or table.baseline
-    columns = [Column(name, Kind.NUMBER) for name in table.systems]
-    columns += [Column(f"{name} / {below}", Kind.RATIO) for name in table.compared]
+def measured_table(table: WorkloadTable, most: int | None = None) -> FileTable:
+    """Return all that systems measured of a workload, of `most` metrics at most: numbers, and ratios behind them."""
+    metrics = table.columns[:most]
+    columns = [*map(Column, table.fields), Column("system")]
+    for metric in metrics:
+        columns.append(Column(metric.head, Kind.NUMBER))
+        columns += [Column(f"relative to {table.divisor}", Kind.RATIO)] if metric.is_compared else []
     rows = []
     for row in table.rows:
-        points = dict(zip(table.systems, row.cells, strict=True))
-        numbers = [_measured(table, points[name]) for name in table.systems]
-        rows.append((*_configuration(table, row), *numbers, *(_ratio(table, points[name]) for name in table.compared)))
-    return columns, rows
+        cells = [*map(Cell, row.values), Cell(row.system)]
+        for metric, measured in zip(metrics, row.cells, strict=False):
+            cells.append(_measured(measured, metric.scale, len(table.counts) > 1))
+            if metric.is_compared:
+                point = measured.point if measured else None
+                cells.append(Cell(ratio_words(point.ratio, point.unit) if point else "-"))
+        rows.append(tuple(cells))
+    notes = (f"{table.common}." if table.common else "", table.basis, *_legend(table.marks))
+    return FileTable(
+        name=table.workload.anchor,
+        title=f"{table.workload.title}, {table.workload.task}",
+        notes=tuple(filter(None, notes)),
+        columns=tuple(columns),
+        rows=tuple(rows),
+    )
 
 
-def _below_each_other(table: MetricTable) -> Arrangement:
-    """Return a row for each configuration and system."""
-    ratio = [Column(f"relative to {table.reference or table.baseline}", Kind.RATIO)] if table.compared else []
-    columns = [Column("system"), Column(table.title, Kind.NUMBER), *ratio]
-    rows = []
-    for row in table.rows:
-        for point in filter(None, row.cells):
-            cells = (*_configuration(table, row), Cell(point.system), _measured(table, point))
-            rows.append((*cells, _ratio(table, point)) if ratio else cells)
-    return columns, rows
+def _measured(measured: Measured | None, scale: Scale, is_counted: bool) -> Cell:
+    if measured is None:
+        return Cell("-")
+    text, interval = split_interval(mean_text(measured.mean, scale))
+    count = f"n={measured.mean.count}" if is_counted else ""
+    return Cell(text, f"{interval} {count}".strip(), _symbols(measured.marks))
 
 
-def _configuration(table: MetricTable, row: TableRow) -> list[Cell]:
-    return [*map(Cell, row.values), *([_mean_cell(row.reference, table.scale)] if table.reference else [])]
-
-
-def _measured(table: MetricTable, point: Point | None) -> Cell:
-    return _number(point, table.scale, table.uneven) if point else Cell("-")
-
-
-def _ratio(table: MetricTable, point: Point | None) -> Cell:
-    return Cell(ratio_words(point.ratio, table.unit) if point else "-")
+def _symbols(marks: Sequence[Mark]) -> str:
+    return ",".join(mark.symbol for mark in marks)
 
 
 def systems_table(systems: SystemTable) -> FileTable:
@@ -202,26 +210,6 @@ def systems_table(systems: SystemTable) -> FileTable:
     )
 
 
-def _number(point: Point, scale: Scale, counted: bool = False) -> Cell:
-    cell = _mean_cell(point.mean, scale)
-    count = f"n={point.mean.count}" if counted else ""
-    marks = ",".join(mark.symbol for mark in point.marks)
-    return Cell(cell.text, f"{cell.interval} {count}".strip(), marks)
-
-
-def _mean_cell(mean: Mean | None, scale: Scale) -> Cell:
-    text, _, interval = (mean_text(mean, scale) if mean else "-").partition(" ")
-    return Cell(text, interval)
-
-
 def _legend(marks: Sequence[Mark]) -> list[str]:
     """Return what the symbols of marks mean, as a sentence."""
     return [f"Not for publication: {', '.join(f'{mark.symbol} {mark.name}' for mark in marks)}."] if marks else []
-
-
-def _slug(text: str) -> str:
-    return _NAME.sub("-", text.lower()).strip("-") or "metric"
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]

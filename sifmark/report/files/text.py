@@ -5,15 +5,17 @@ from collections.abc import Iterable, Iterator
 from sifmark.core.console import markdown_text
 from sifmark.report.charts.chart import Chart
 from sifmark.report.content.overview import Notice
-from sifmark.report.content.sections import ReportSection
+from sifmark.report.content.strips import Strip
 from sifmark.report.files.tables import (
     FileTable,
     markdown_table,
     measured_table,
+    numbers_table,
     output_table,
-    summary_table,
+    scorecard_table,
     systems_table,
 )
+from sifmark.report.forms import Figure
 from sifmark.report.report import LeftOut, Report
 
 
@@ -35,17 +37,23 @@ def citations_text(report: Report) -> str:
 
 
 def _parts(report: Report) -> Iterator[str]:
-    yield f"# {markdown_text(report.title)}"
+    yield f"# {markdown_text(report.words.headline)}"
+    yield markdown_text(report.title) if report.title != report.words.headline else ""
+    yield " ".join(map(markdown_text, report.words.sentences))
     yield _facts(report)
     yield from _notices(report.notices)
     if report.study and report.study.questions:
         yield "## Questions of the study"
         yield _list(report.study.questions)
-    yield "## Summary"
-    yield _table(summary_table(report.summary), report.summary.notes)
-    yield from map(_picture, report.charts)
-    for section in report.sections:
-        yield from _section(section)
+    if report.scorecard:
+        yield "## Scorecard"
+        yield _table(scorecard_table(report.scorecard))
+    yield "## Numbers" if report.numbers else ""
+    yield from (_table(numbers_table(table)) for table in report.numbers)
+    yield from map(_picture, report.figures)
+    yield from map(_declared, report.charts)
+    for strip in report.strips:
+        yield from _strip(strip)
     yield "## Systems"
     yield markdown_table(systems_table(report.systems)).rstrip()
     yield from _left_out(report)
@@ -55,7 +63,8 @@ def _parts(report: Report) -> Iterator[str]:
     yield _citations(report)
     yield "## All results"
     yield _list(
-        f"{each.system}, {each.workload}, {each.configuration}: {each.state.replace('_', ' ')}; {each.file}"
+        f"{each.system}, {each.workload}, {', '.join(filter(None, (each.configuration, each.repeat)))}: "
+        f"{each.state.replace('_', ' ')}; {each.file}"
         + (f"; not for publication: {', '.join(mark.name for mark in each.marks)}" if each.marks else "")
         for each in report.appendix
     )
@@ -84,25 +93,27 @@ def _notices(notices: Iterable[Notice]) -> Iterator[str]:
         yield _list(lines)
 
 
-def _section(section: ReportSection) -> Iterator[str]:
-    yield f"## {markdown_text(section.title)}"
-    yield _list(f"Not compared: {reason}" for reason in section.refused)
-    yield _list(f"Allowed although not comparable: {reason}" for reason in section.overridden)
-    yield from (_table(measured_table(section, table), table.notes) for table in section.tables)
-    if section.normal:
+def _strip(strip: Strip) -> Iterator[str]:
+    yield f"## {markdown_text(strip.workload.section.title)}: {markdown_text(strip.workload.task)}"
+    yield markdown_text(f"{strip.message}.") if not strip.is_of_device else ""
+    yield _list(f"Not compared: {reason}" for reason in strip.refused)
+    yield _list(f"Allowed although not comparable: {reason}" for reason in strip.overridden)
+    yield _list(f"{name} not compared: {reason}" for name, reason in strip.apart)
+    yield from map(_picture, strip.figures)
+    if strip.table:
+        yield _table(measured_table(strip.table), strip.table.notes)
+    if strip.normal:
         yield "### Bounds and published figures"
         yield _list(
             f"{', '.join(filter(None, (each.system, each.configuration, label)))}: {text}"
-            for each in section.normal
+            for each in strip.normal
             for label, text in each.lines
         )
-    if section.failures:
+    if strip.failures:
         yield "### Runs that are no measurement"
         yield _list(
-            f"{', '.join(filter(None, (each.system, each.configuration)))}: {each.reason}" for each in section.failures
+            f"{', '.join(filter(None, (each.system, each.configuration)))}: {each.reason}" for each in strip.failures
         )
-    yield from map(_picture, section.charts)
-    yield from (_table(measured_table(section, table), table.notes) for table in section.more_tables)
 
 
 def _left_out(report: Report) -> Iterator[str]:
@@ -121,12 +132,20 @@ def _table(table: FileTable, notes: Iterable[str] = ()) -> str:
     return "\n\n".join(filter(None, (markdown_text(table.caption), markdown_table(table).rstrip(), _list(notes))))
 
 
-def _picture(chart: Chart) -> str:
+def _picture(figure: Figure) -> str:
+    return f"{_image(figure.title, figure.name)}\n\n{markdown_text(figure.plot.label)}"
+
+
+def _declared(chart: Chart) -> str:
     if chart.is_table:
         return _table(output_table(chart))
+    return f"{_image(chart.title, chart.name)}\n\n{markdown_text(chart.caption)}"
+
+
+def _image(title: str, name: str) -> str:
     # Within an image's text, brackets and parentheses would end it.
-    words = markdown_text(chart.title).replace("]", "\\]").replace("(", "\\(")
-    return f"![{words}](plots/{chart.name}.png)\n\n{markdown_text(chart.caption)}"
+    words = markdown_text(title).replace("]", "\\]").replace("(", "\\(")
+    return f"![{words}](plots/{name}.svg)"
 
 
 def _list(lines: Iterable[str]) -> str:

@@ -26,7 +26,6 @@ from sifmark.report.charts.glyphs import (
     published,
 )
 from sifmark.report.charts.series import (
-    PER_DEVICE,
     Place,
     PointSeries,
     failed_runs,
@@ -34,9 +33,6 @@ from sifmark.report.charts.series import (
     most_complete,
     printed_figures,
     styles_of,
-    system_labels,
-    variant,
-    variant_fields,
 )
 from sifmark.report.charts.words import (
     caption,
@@ -44,17 +40,12 @@ from sifmark.report.charts.words import (
     caption_more_lines,
     caption_reservations,
     caption_sources,
-    describe,
-    distinct,
-    failure_text,
-    mean_text,
-    published_text,
-    remarks,
-    scale_of_points,
-    short,
 )
+from sifmark.report.describe import describe, failure_text, mean_text, published_text, remarks, scale_of_points
 from sifmark.report.outputs.members import RunsOf, runs_of_results
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults
+from sifmark.report.texts import distinct, short
+from sifmark.report.variants import PER_DEVICE, system_labels, variant, variant_fields
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.intervals import CONFIDENCE

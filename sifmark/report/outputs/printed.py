@@ -9,8 +9,9 @@ from sifmark.report.charts import axes
 from sifmark.report.charts.chart import WORDS, Chart, ChartTable, Layer, Spec, layer
 from sifmark.report.charts.glyphs import Printed, layered, panel_chart, published, reference, stacked
 from sifmark.report.charts.theme import MUTED, PAPER, SYSTEMS
-from sifmark.report.charts.words import distinct, short_phrase
+from sifmark.report.charts.words import short_phrase
 from sifmark.report.published import row_words, source_of
+from sifmark.report.texts import distinct
 from sifmark.results.catalogue import column_of
 from sifmark.studies.published.figures import Bound, Conditions, Figure, PublishedStudy, PublishedTable, Reference
 from sifmark.studies.study import Scalar

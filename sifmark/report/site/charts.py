@@ -12,12 +12,12 @@ from sifmark.report.charts.chart import WORDS, Chart, Layer, layer
 from sifmark.report.charts.glyphs import layered
 from sifmark.report.charts.render import page_svg
 from sifmark.report.charts.theme import MUTED, SYSTEMS
-from sifmark.report.charts.words import short
 from sifmark.report.content.overview import Summary, summary_of
 from sifmark.report.results import ReportResult, ReportResults
 from sifmark.report.site.read import SiteResult, in_processes, usable_processors
 from sifmark.report.site.rows import marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with
+from sifmark.report.texts import short
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.numbers import format_quantity
 from sifmark.studies.history.changes import Change, Period

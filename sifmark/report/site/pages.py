@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.words import quantity_text
+from sifmark.report.describe import quantity_text
 from sifmark.report.page import style_sheet, template_environment
 from sifmark.report.site.rows import MOST_ROWS, SeriesRow, marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with, difference_texts

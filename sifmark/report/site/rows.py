@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.report.charts.words import quantity_text
 from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
+from sifmark.report.describe import quantity_text
 from sifmark.report.site.read import METRICS, SiteResult
 from sifmark.results.catalogue import rates
 from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations

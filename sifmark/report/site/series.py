@@ -6,7 +6,7 @@ from typing import Any
 
 from sifmark.core.files import sha256_json
 from sifmark.report.charts.chart import ChartTable
-from sifmark.report.charts.words import mean_text
+from sifmark.report.describe import mean_text
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of

@@ -1,16 +1,18 @@
 """Results for charts, made from valid ones: with other systems, other metrics, and published figures beside them."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from unit.report import samples
 
-from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.draw import overall_charts, section_charts
+from sifmark.report.figures import bandwidth, figures_of, over_published
+from sifmark.report.forms import Figure
 from sifmark.report.load import load_report_results
 from sifmark.report.results import PublishedMark, ReportResult, ReportResults, Section
+from sifmark.report.svg import Text
+from sifmark.report.workloads import Workload, ranked, workloads_of
 from sifmark.results.documents import MetricValue
 
 Value = Callable[[ReportResult], float | None]
@@ -21,27 +23,33 @@ def study(folder: Path) -> ReportResults:
     return load_report_results([str(samples.study(folder))])
 
 
-def charts_of(results: ReportResults) -> list[Chart]:
-    """The charts of all results, then those of each section."""
-    return [*overall_charts(results), *(chart for section in results.sections for chart in section_charts(section))]
+def figures_of_all(results: ReportResults) -> list[Figure]:
+    """The charts of all results: of published figures, of each workload, and of micro-benchmarks."""
+    workloads = workloads_of(results)
+    drawn = [figure for workload in ranked(workloads) for figure in figures_of(workload)]
+    sweeps = [bandwidth(each.section) for each in workloads if each not in ranked(workloads)]
+    return [figure for figure in (over_published(results), *drawn, *sweeps) if figure]
 
 
-def chart_of(chart: Chart | None) -> Chart:
-    """The chart, which there has to be."""
-    assert chart is not None
-    return chart
+def figure_of(results: ReportResults, ending: str) -> Figure:
+    """The chart whose name ends so."""
+    return next(figure for figure in figures_of_all(results) if figure.name.endswith(ending))
 
 
-def layers(spec: Any) -> Iterator[Any]:
-    """The layers of all panels of a specification."""
-    for panel in spec.get("vconcat", spec.get("concat", [spec])):
-        yield from panel["layer"]
+def titles(figure: Figure) -> list[str]:
+    """What a pointer shows on the marks of a chart."""
+    return [mark.title for mark in figure.plot.marks if mark.title]
 
 
-def rows(chart: Chart, kind: str, **wanted: Any) -> list[dict[str, Any]]:
-    """The rows of all layers with a kind of mark that has these properties."""
-    chosen = [each for each in layers(chart.spec) if {"type": kind, **wanted}.items() <= each["mark"].items()]
-    return [row for each in chosen for row in each["data"]["values"]]
+def words(figure: Figure) -> list[str]:
+    """The words in a chart."""
+    marks = (*figure.plot.backdrop, *figure.plot.marks)
+    return [mark.words for mark in marks if isinstance(mark, Text)]
+
+
+def workload_of(results: ReportResults, kind: str, name: str = "pictures") -> Workload:
+    """The workload of a kind of run."""
+    return next(each for each in workloads_of(results) if (each.kind, each.name) == (kind, name))
 
 
 def section_of(results: ReportResults, task: str, title: str = "Network of pictures") -> Section:

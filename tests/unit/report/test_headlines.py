@@ -11,8 +11,8 @@ from unit.studies.test_published_comparison import repeats, written
 
 import sifmark
 from sifmark.core import paths
-from sifmark.report.content.overview import Best
-from sifmark.report.content.tables import judged
+from sifmark.report.content.overview import summary_of
+from sifmark.report.content.strips import Strip
 from sifmark.report.files.text import report_text
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
@@ -22,6 +22,7 @@ from sifmark.report.site.charts import overview_of
 from sifmark.report.site.pages import site_pages
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, draw, make_site
+from sifmark.report.workloads import judged
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.query import Query
@@ -38,11 +39,15 @@ def report_of(folder: Path, **options: Any) -> Report:
     return make_report(load_report_results([str(folder)], **options))
 
 
-def best_of(report: Report, number: int = 0) -> list[Best]:
-    """The best of each system of a workload, all of which have one."""
-    found = [best for best in report.summary.rows[number].best if best]
-    assert len(found) == len(report.summary.systems)
-    return found
+def strips_by_name(report: Report) -> dict[str, Strip]:
+    """The strips by the name of their workload."""
+    return {strip.workload.name: strip for strip in report.strips}
+
+
+def metrics_of(strip: Strip) -> list[str]:
+    """The metrics of the table of a workload."""
+    assert strip.table is not None
+    return [column.metric for column in strip.table.columns]
 
 
 def texts_of(report: Report) -> tuple[str, ...]:
@@ -52,18 +57,16 @@ def texts_of(report: Report) -> tuple[str, ...]:
 
 def test_a_micro_benchmark_is_summarised_by_its_peak_and_the_bandwidth_of_memory() -> None:
     report = report_of(H200)
-    rows = {row.title: (row.label, best_of(report, number)[0]) for number, row in enumerate(report.summary.rows)}
-    copies = rows["Copy of a buffer within the memory of a device"]
-    products = rows["Product of two square matrices"]
-    assert [(label, best.scale.unit) for label, best in (copies, products)] == [
-        ("memory bandwidth", "GB/s"),
-        ("peak FLOP/s", "TFLOP/s"),
-    ]
+    (card,) = report.cards
+    assert {(peak.number, peak.unit, peak.what) for peak in card.peaks} >= {
+        ("848", "TFLOP/s", ""),
+        ("4.15", "TB/s", "memory"),
+    }
     for text in texts_of(report):
-        assert "4,147" in text and "848.0" in text and "598.0" not in text and "10⁹" not in text
-    kinds = {section.section.key.task: section for section in report.sections}
-    shown = [table.metric for table in (*kinds["microbenchmark"].tables, *kinds["microbenchmark"].more_tables)]
-    assert shown and not {"throughput", "throughput_per_watt", "step_time_p50", "utilisation"} & set(shown)
+        assert "4,147" in text and "848.0" in text and not re.search(r"\b598\.0\b", text) and "10⁹" not in text
+    for strip in report.of_devices:
+        shown = metrics_of(strip)
+        assert shown and not {"throughput", "throughput_per_watt", "step_time_p50", "utilisation"} & set(shown)
     compared = as_text(compare_results([str(H200)], Query()))
     assert re.search(r"memory_bandwidth \[GB/s\].*\n.*\b4,147\b", compared)
     assert re.search(r"peak_flops \[TFLOP/s\].*\n.*\b848\.0\b", compared)
@@ -78,18 +81,18 @@ def generation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_generation_is_headlined_by_tokens_and_the_times_of_tokens(generation: Path) -> None:
     report = report_of(generation)
-    assert report.summary.rows[0].metric == "token_throughput"
-    first = best_of(report)[0]
-    assert first.point.unit == "tokens/s" and first.ratio is None
-    assert [text.rpartition(" ±")[0] for text in first.beside] == [
-        "time to first token, median 34.31 ms",
-        "time between tokens, median 5.981 ms",
+    (strip,) = report.ranked
+    assert strip.workload.rate == strip.workload.section.rate == "token_throughput"
+    assert metrics_of(strip)[:3] == ["token_throughput", "time_to_first_token_p50", "time_between_tokens_p50"]
+    (table,) = report.numbers
+    assert table.rate == "Token throughput" and [head for head, _ in table.heads][1:3] == [
+        "First token",
+        "Between tokens",
     ]
-    tables = [table.metric for table in report.sections[0].tables]
-    assert tables[:3] == ["token_throughput", "time_to_first_token_p50", "time_between_tokens_p50"]
-    assert report.sections[0].charts[0].title == "Token throughput by batch size"
+    cells = table.blocks[0].rows[0].cells
+    assert (cells[1].text, cells[2].text) == ("34.31", "5.981")
     for text in texts_of(report):
-        assert "time to first token, median 34.31 ms" in text and "J/sequences" not in text
+        assert "34.31" in text and "J/sequences" not in text
 
 
 def test_compare_has_the_same_columns_by_default_and_those_that_are_asked_for(generation: Path) -> None:
@@ -135,26 +138,27 @@ def two_precisions(folder: Path) -> Path:
 
 def test_the_best_in_different_precision_have_words_and_no_ratio(tmp_path: Path) -> None:
     report = report_of(two_precisions(tmp_path))
-    baseline, other = best_of(report)
-    assert (baseline.ratio, baseline.unlike, other.ratio) == (None, "", None)
-    assert other.unlike == "precision fp32 / bf16"
-    assert not any(
-        cell.ratio for table in report.sections[0].tables for row in table.rows for cell in row.cells if cell
-    )
+    assert report.scorecard is None and all(each.workload.leader is None for each in report.strips)
+    (apart,) = [pair for strip in report.strips for pair in strip.apart]
+    assert apart == ("beta", "precision fp32 / bf16")
+    assert not any(point.ratio for strip in report.strips if strip.table for point in strip.table.points)
     for text in texts_of(report):
         assert "not compared" in text and "precision fp32 / bf16" in text
         assert not re.search(r"\dx (faster|slower)|no difference shown", text)
 
 
-def test_a_ratio_to_another_configuration_than_the_best_is_not_in_the_summary(tmp_path: Path) -> None:
+def test_systems_are_compared_where_they_have_the_same_configuration(tmp_path: Path) -> None:
     some = (
         samples.sample(site, "pictures", batch, repeat)
         for repeat in (1, 2, 3)
         for site, batch in (("alpha", 8), ("alpha", 16), ("beta", 8))
     )
-    other = best_of(report_of(samples.write(tmp_path, some)))[1]
-    assert other.point.ratio is not None and other.ratio is None
-    assert other.unlike == "batch size 16 / 8"
+    report = report_of(samples.write(tmp_path, some))
+    assert report.scorecard is not None
+    cell = report.scorecard.groups[0].rows[0].cells[0]
+    assert cell is not None and cell.configuration == "batch size 8" and cell.scores[0].point.ratio is not None
+    best = {row.system: row.cells[0].text for row in report.numbers[0].blocks[0].rows}
+    assert best == {"alpha": "16", "beta": "8"}, "the numbers have the best of each, without a ratio"
 
 
 def test_allowed_precisions_have_the_ratio_of_compare_and_a_line_that_names_them(tmp_path: Path) -> None:
@@ -162,14 +166,27 @@ def test_allowed_precisions_have_the_ratio_of_compare_and_a_line_that_names_them
     report = report_of(folder, allowed=(PRECISION,))
     query = Query(("throughput",), allowed=frozenset((PRECISION,)), more_fields=(BY,), baseline=(BY, "alpha"))
     (row,) = compare_results([str(folder)], query).compared
-    other = best_of(report)[1]
-    assert other.ratio == row.ratios["throughput"] and not other.unlike
-    note, *_ = report.summary.notes
-    assert "precision fp32 / bf16" in note and "threads 1 / 2" in note
-    first, *others = report.sections[0].tables
-    assert first.of_ratios == report.summary.notes and not any(table.of_ratios for table in others)
+    assert report.scorecard is not None
+    (score,) = [point for point in report.scorecard.points if point.metric == "throughput"]
+    assert score.ratio == row.ratios["throughput"] and not any(strip.apart for strip in report.strips)
     for text in texts_of(report):
-        assert ratio_text(row.ratios["throughput"], "images/s").partition(" ")[0] in text and "threads 1 / 2" in text
+        assert ratio_text(row.ratios["throughput"], "images/s").partition(" ")[0] in text
+        assert "precision fp32 / bf16" in text and "threads 1 / 2" in text
+
+
+def test_the_overview_of_a_site_has_ratios_of_equal_configurations_alone(tmp_path: Path) -> None:
+    (row,) = summary_of(load_report_results([str(two_precisions(tmp_path / "precisions"))])).rows
+    baseline, other = filter(None, row.best)
+    assert (baseline.ratio, baseline.unlike, other.ratio) == (None, "", None)
+    assert other.unlike == "precision fp32 / bf16"
+    some = (
+        samples.sample(site, "pictures", batch, repeat)
+        for repeat in (1, 2, 3)
+        for site, batch in (("alpha", 8), ("alpha", 16), ("beta", 8))
+    )
+    (row,) = summary_of(load_report_results([str(samples.write(tmp_path / "batches", some))])).rows
+    _, other = filter(None, row.best)
+    assert other.point.ratio is not None and other.ratio is None and other.unlike == "batch size 16 / 8"
 
 
 def test_what_is_allowed_although_not_comparable_is_said(tmp_path: Path) -> None:
@@ -179,10 +196,10 @@ def test_what_is_allowed_although_not_comparable_is_said(tmp_path: Path) -> None
         for site in samples.SYSTEMS
     )
     folder = samples.write(tmp_path, some)
-    assert report_of(folder).sections[0].refused and not report_of(folder).sections[0].overridden
+    assert report_of(folder).strips[0].refused and not report_of(folder).strips[0].overridden
     report = report_of(folder, allowed=("provenance.stand_in",))
-    assert not report.sections[0].refused
-    (overridden,) = report.sections[0].overridden
+    assert not report.strips[0].refused
+    (overridden,) = report.strips[0].overridden
     for text in texts_of(report):
         assert "Allowed although not comparable" in text and overridden.partition("(")[0] in text
 

@@ -1,6 +1,7 @@
 """The report command: what it writes and prints, which folders it leaves alone, and what results are put beside."""
 
 import json
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -9,18 +10,10 @@ import pytest
 from unit.report import samples
 
 from sifmark.commands.command_line import main
-from sifmark.report import packages, report
-from sifmark.report.content import sections
+from sifmark.report import packages
 from sifmark.report.write import PAGE
 from sifmark.results.load import REPORT_MARKER
 from sifmark.studies.load import load_study
-
-
-@pytest.fixture(autouse=True)
-def without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They take most of the time, and have tests of their own."""
-    monkeypatch.setattr(sections, "section_charts", lambda _: [])
-    monkeypatch.setattr(report, "overall_charts", lambda _: [])
 
 
 @pytest.fixture
@@ -86,15 +79,42 @@ def test_what_is_no_report_is_not_overwritten(
     assert "[folder-not-empty]" in capsys.readouterr().err and sorted(results.iterdir()) == before
 
 
-@pytest.mark.parametrize("command", ["report", "report.site"])
+@pytest.mark.parametrize("words", ["report.site RESULTS", "report RESULTS --paper 85"])
 def test_without_the_extra_its_installation_is_named(
-    results: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     for module in packages.PACKAGES:
         monkeypatch.setitem(sys.modules, module, None)
-    assert main([command, str(results)]) == 1
+    assert main(words.replace("RESULTS", str(results)).split()) == 1
     printed = capsys.readouterr().err
-    assert "jinja2, vl-convert-python" in printed and "remedy: pip install 'sifmark[report]'" in printed
+    assert "vl-convert-python" in printed and "remedy: pip install 'sifmark[report]'" in printed
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_report_needs_nothing_that_makes_pictures(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
+    assert main(["report", str(results), "--output", str(tmp_path / "report"), "-q"]) == 0
+
+
+def test_files_for_papers_are_added_at_a_width(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, target = str(samples.study(tmp_path / "results")), tmp_path / "report"
+    assert main(["report", folder, "--output", str(target), "-q"]) == 0
+    assert {file.suffix for file in (target / "plots").iterdir()} == {".svg"}
+    assert {file.suffix for file in (target / "tables").iterdir()} == {".csv", ".md"}
+    assert main(["report", folder, "--output", str(target), "--paper", "85", "-q"]) == 0
+    name = "pictures-training-throughput"
+    png, pdf = ((target / "plots" / f"{name}.{kind}").read_bytes() for kind in ("png", "pdf"))
+    assert int.from_bytes(png[16:20], "big") == pytest.approx(85 / 25.4 * 300, abs=2)  # dots, of 300 per inch
+    (box,) = re.findall(rb"/MediaBox \[0 0 ([\d.]+)", pdf)
+    assert float(box) == pytest.approx(85 / 25.4 * 72, abs=0.5)  # points
+    assert (target / "tables" / "pictures-training.tex").is_file()
+    page = (target / PAGE).read_text()
+    assert f"plots/{name}.pdf" in page
+    assert main(["report", folder, "--output", str(target), "--paper", "5"]) == 2
+    assert "[invalid-option]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.refusals import refused
 from unit.report import samples
+from unit.report.chart_results import with_fields
 
+from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
-from sifmark.report.charts.words import mean_text
-from sifmark.report.content.tables import MOST_COLUMNS, ratio_words
+from sifmark.report.content.tables import ratio_words
+from sifmark.report.describe import mean_text
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
+from sifmark.report.scorecard import MOST_SYSTEMS
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.intervals import Mean, Ratio
@@ -36,15 +39,14 @@ VOID = {"meta", "img", "br", "link", "input"}
 
 @dataclass
 class Page(HTMLParser):
-    """What is on a page: elements, and the numbers in its tables."""
+    """What is on a page: elements, texts, and the rows of its tables of all numbers."""
 
     elements: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
-    values: list[tuple[str, str, str]] = field(default_factory=list)  # of a caption, a result's ID and its cell's text
     texts: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)  # with the elements around them
+    rows: list[tuple[str, list[str]]] = field(default_factory=list)  # the result that a row leads to, and its cells
     _open: list[str] = field(default_factory=list)
-    _caption: str = ""
-    _cell: list[str] = field(default_factory=list)
-    _result: str = ""
+    _links: list[str] = field(default_factory=list)
+    _cells: list[list[str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -54,24 +56,26 @@ class Page(HTMLParser):
         self.elements.append((tag, attributes))
         if tag not in VOID:
             self._open.append(tag)
-        if tag == "caption":
-            self._caption = ""
-        if tag == "td":
-            self._cell, self._result = [], ""
-        if tag == "a" and attributes.get("class") == "value":
-            self._result = str(attributes["href"]).removeprefix("#result-")
+        if tag == "tr":
+            self._cells, self._links = [], []
+        if tag in ("td", "th"):
+            self._cells.append([])
+        if tag == "a":
+            self._links.append(str(attributes["href"]))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag: str) -> None:
         assert self._open.pop() == tag, f"{tag} closes another element"
-        if tag == "td" and self._result:
-            self.values.append((self._caption, self._result, " ".join("".join(self._cell).split())))
+        if tag == "tr" and self._links:
+            cells = [" ".join("".join(cell).split()) for cell in self._cells]
+            self.rows.append((self._links[0].removeprefix("#result-"), cells))
 
     def handle_data(self, data: str) -> None:
         self.texts.append((data, tuple(self._open)))
-        if "caption" in self._open:
-            self._caption += data
-        if "td" in self._open:
-            self._cell.append(data)
+        if self._cells and "tr" in self._open:
+            self._cells[-1].append(data)
 
 
 def parsed(page: str) -> Page:
@@ -81,8 +85,11 @@ def parsed(page: str) -> Page:
     return reader
 
 
-def report_of(folder: Path, **options: Any) -> Report:
-    return make_report(load_report_results([str(folder)]), **options)
+H200 = paths.CHECKOUT / "tests" / "fixtures" / "h200"
+
+
+def report_of(folder: Path, by: str = "", **options: Any) -> Report:
+    return make_report(load_report_results([str(folder)], by), **options)
 
 
 def page_of(folder: Path, **options: Any) -> str:
@@ -93,11 +100,6 @@ def page_of(folder: Path, **options: Any) -> str:
 def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
     """The page of a study of two systems and what failed of it."""
     return parsed(page_of(samples.study(tmp_path_factory.mktemp("study"))))
-
-
-def without_charts(report: Report) -> Report:
-    """The report without what takes most of the time."""
-    return replace(report, charts=(), sections=tuple(replace(each, charts=()) for each in report.sections))
 
 
 def compared(folder: Path, metric: str) -> Mapping[frozenset[str], tuple[Mean, Document]]:
@@ -139,16 +141,19 @@ def test_numbers_are_those_of_compare_and_have_their_marks(speeds: list[float], 
     with TemporaryDirectory() as name:
         folder = samples.write(Path(name), documents())
         report = report_of(folder)
-        shown = parsed(render_page(without_charts(report))).values
-        tables = {table.title: table for each in report.sections for table in (*each.tables, *each.more_tables)}
-        assert {"throughput", "energy per unit", "power, mean"} <= set(tables)
-        for title, table in tables.items():
-            cells = [(id_, text) for caption, id_, text in shown if caption.startswith(f"{title.capitalize()} in ")]
-            expected = compared(folder, table.metric)
-            assert len(cells) == len(expected)
+        page = parsed(render_page(report))
+        (strip,) = report.strips
+        assert strip.table is not None
+        columns = {column.metric: (place, column.scale) for place, column in enumerate(strip.table.columns)}
+        assert {"throughput", "energy_per_unit", "power_mean"} <= set(columns)
+        before = len(strip.table.fields) + 1  # the cells of configuration and system
+        wide = {id_: cells for id_, cells in page.rows if len(cells) >= before + len(columns)}
+        for metric, (place, scale) in columns.items():
+            expected = compared(folder, metric)
+            assert len(wide) == len(expected)
             for ids, (mean, _) in expected.items():
-                (cell,) = (text for id_, text in cells if id_ in ids)
-                number, _, interval = mean_text(mean, table.scale).partition(" ")
+                (cell,) = (cells[before + place] for id_, cells in wide.items() if id_ in ids)
+                number, _, interval = mean_text(mean, scale).partition(" ")
                 assert cell.startswith(number) and interval in cell
                 assert mark in cell.removeprefix(number), f"{cell} lacks {mark}"
 
@@ -168,9 +173,9 @@ def test_what_compare_refuses_is_said_and_not_shown(tmp_path: Path) -> None:
     for document in other:
         document["power"]["scope"] = "board"
     page = parsed(page_of(samples.write(tmp_path, [*metered, *other])))
-    captions = {caption.partition(" in ")[0] for caption, _, _ in page.values}
-    assert "Throughput" in captions and "Energy per unit" not in captions
-    assert any("Not compared: " in text or "power.scope" in text for text, _ in page.texts)
+    heads = {text.partition(" [")[0] for text, around in page.texts if around[-2:] == ("th", "bdi")}
+    assert "throughput" in heads and "energy per unit" not in heads
+    assert any("power.scope" in text for text, _ in page.texts)
 
 
 def test_excluded_results_have_no_number_but_a_place(page: Page) -> None:
@@ -196,7 +201,8 @@ def test_a_page_has_what_readers_without_eyes_or_mouse_need(page: Page) -> None:
     assert all("scope" in attributes for tag, attributes in page.elements if tag == "th")
     scrolled = [attributes for _, attributes in page.elements if attributes.get("class") == "scroll"]
     assert scrolled and all(each["tabindex"] == "0" and each["aria-label"] for each in scrolled)
-    assert tags.count("figure") == sum(tag == "svg" for tag in tags) > 0
+    drawn = [attributes for tag, attributes in page.elements if tag == "svg" and attributes.get("role") == "img"]
+    assert drawn and all(each["aria-label"] for each in drawn), "a chart is one image that says what it shows"
     first_link = next(attributes for tag, attributes in page.elements if tag == "a")
     assert first_link["class"] == "skip"
 
@@ -238,12 +244,12 @@ def test_the_same_results_give_the_same_bytes(tmp_path: Path, real: bool) -> Non
 
 def test_one_result_makes_a_page(tmp_path: Path) -> None:
     page = parsed(page_of(samples.write(tmp_path, [samples.sample("alpha", "pictures", 8)])))
-    assert any("the only result" in text for text, _ in page.texts) and page.values
+    assert any("the only result" in text for text, _ in page.texts) and page.rows
 
 
 def test_failures_alone_are_nothing_to_publish(tmp_path: Path) -> None:
     page = parsed(page_of(samples.write(tmp_path, [samples.failure("alpha", "pictures", 8)])))
-    assert any("There is nothing to publish" in text for text, _ in page.texts) and not page.values
+    assert any("Nothing to publish" in text for text, _ in page.texts) and not page.rows
 
 
 def test_no_valid_result_is_no_report(tmp_path: Path) -> None:
@@ -253,17 +259,38 @@ def test_no_valid_result_is_no_report(tmp_path: Path) -> None:
     assert "a.json" in caught.value.cause
 
 
-def test_many_systems_follow_each_other_in_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sites = [f"device-{number:03}" for number in range(MOST_COLUMNS + 20)]
-    page = parsed(page_of(samples.write(tmp_path, (samples.sample(site, "pictures", 8) for site in sites))))
-    shown = [result for caption, result, _ in page.values if caption.startswith("Throughput in ")]
-    assert len(shown) == len(sites)
+@pytest.mark.parametrize("count", [MOST_SYSTEMS, MOST_SYSTEMS + 1, 30])
+def test_many_systems_have_a_heat_map(tmp_path: Path, count: int) -> None:
+    sites = [f"device-{number:03}" for number in range(count)]
+    documents = (samples.sample(site, "pictures", 8, n) for site in sites for n in (1, 2, 3))
+    page = parsed(page_of(samples.write(tmp_path, documents)))
+    classes = [str(attributes.get("class")) for _, attributes in page.elements]
+    is_scorecard = any(name.startswith("grid ") for name in classes)
+    assert (is_scorecard, "heat" in classes) == (count <= MOST_SYSTEMS, count > MOST_SYSTEMS)
+    shown = {cells[1] for _, cells in page.rows if len(cells) > 8}
+    assert shown == set(sites), "each has a row in the table of all numbers"
+
+
+def test_boxes_hide_systems_without_a_script(page: Page) -> None:
+    boxes = [attributes["id"] for tag, attributes in page.elements if tag == "input"]
+    assert boxes == ["show-y1", "show-y2"]
+    style = next(text for text, around in page.texts if around[-1:] == ("style",))
+    assert "body:has(#show-y2:not(:checked)) main .y2{display:none}" in style
+
+
+def test_the_order_is_training_before_inference_and_micro_benchmarks_below_systems(tmp_path: Path) -> None:
+    page = page_of(samples.study(tmp_path))
+    places = [page.index(f'id="{name}"') for name in ("verdict", "numbers", "pictures-training", "texts-training")]
+    places += [page.index(f'id="{name}"') for name in ("pictures-requests", "systems", "methods", "runs")]
+    assert places == sorted(places)
+    real = page_of(H200, by="accelerator.name")
+    assert real.index('id="systems"') < real.index('id="memory-copy-microbenchmark"') < real.index('id="methods"')
 
 
 def test_marks_are_explained_where_they_are(tmp_path: Path) -> None:
     documents = [samples.sample("alpha", "pictures", 8, n, provenance__stand_in=True) for n in (1, 2, 3)]
     page = parsed(page_of(samples.write(tmp_path, documents)))
-    assert any("Do not publish these numbers" in text for text, _ in page.texts)
+    assert any("Do not publish yet" in text for text, _ in page.texts)
     titles = {attributes["title"] for tag, attributes in page.elements if tag == "abbr"}
     assert "test base" in titles and titles <= {mark.name for mark in marks_of(documents)}
 
@@ -291,9 +318,37 @@ def test_throughput_per_device_is_not_that_of_one_device_again(tmp_path: Path, d
     document = samples.sample(
         *("alpha", "pictures", 8), metrics__throughput_per_device=per_device, accelerator__count=devices
     )
-    report = report_of(samples.write(tmp_path, [document]))
-    titles = [table.title for table in report.sections[0].more_tables]
-    assert ("throughput per device" in titles) == (devices > 1)
+    (strip,) = report_of(samples.write(tmp_path, [document])).strips
+    assert strip.table is not None
+    assert ("throughput_per_device" in [column.metric for column in strip.table.columns]) == (devices > 1)
+
+
+@pytest.mark.parametrize(
+    ("strategies", "fields"),
+    [({1: None, 2: "ddp", 4: "ddp"}, ("devices",)), ({1: None, 2: "ddp", 4: "fsdp"}, ("strategy", "devices"))],
+)
+def test_columns_that_say_nothing_are_left_out(
+    tmp_path: Path, strategies: dict[int, str | None], fields: tuple[str, ...]
+) -> None:
+    documents = [samples.sample("alpha", "pictures", 8, accelerator__count=count) for count in strategies]
+    results = with_fields(
+        load_report_results([str(samples.write(tmp_path, documents))]),
+        lambda each: {"configuration.strategy": strategies[each.observation.fields["accelerator.count"]]},
+    )
+    (strip,) = make_report(results).strips
+    assert strip.table is not None and strip.table.fields == fields
+
+
+def test_memory_of_systems_is_that_of_one_device(tmp_path: Path) -> None:
+    documents = [
+        samples.sample(
+            *("alpha", "pictures", 8 * count), accelerator__count=count, accelerator__memory_mib=81920.0 * count
+        )
+        for count in (1, 2, 4)
+    ]
+    report = report_of(samples.write(tmp_path, documents))
+    assert dict(report.systems.rows)["memory of a device"] == ("80 GiB",)
+    assert "4 devices of 80 GiB" in report.cards[0].facts[0]
 
 
 @pytest.mark.full

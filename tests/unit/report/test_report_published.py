@@ -10,21 +10,23 @@ from xml.etree import ElementTree
 
 import pytest
 from published_page import STUDIES, published_pictures, repeated_tables
+from unit.report.chart_results import figure_of, words
 from unit.studies.test_published_comparison import repeats, written
 
 from sifmark.commands.command_line import main
 from sifmark.commands.reports import report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
-from sifmark.report.charts.by_batch import throughput_by_batch
 from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.over_published import ours_over_published
 from sifmark.report.charts.render import LONGEST_TEXT, page_svg
+from sifmark.report.figures import over_published
 from sifmark.report.load import load_report_results
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.outputs.printed import draw_ratios, panels_of, pictures_of
+from sifmark.report.palette import DIAMOND
 from sifmark.report.published import row_words, short_citation, with_published
 from sifmark.report.results import ReportResults
+from sifmark.report.svg import Dot
 from sifmark.studies.load import load_study
 from sifmark.studies.published.comparison import compare_with_published
 from sifmark.studies.published.load import load_published, select_tables
@@ -65,21 +67,22 @@ def test_what_compare_refuses_is_no_mark(results: ReportResults) -> None:
     assert not any(result.observation.id in refused for each in results.over_published for result in each.results)
 
 
-def test_hollow_marks_of_a_table_are_on_one_line(results: ReportResults) -> None:
-    chart = throughput_by_batch(results.sections[0])
-    assert chart is not None
-    drawn = [row for layer in chart.spec["layer"] for row in layer["data"]["values"] if row.get("curve")]
-    assert len({row["curve"] for row in drawn}) == 1
-    assert sorted({(row["x"], row["y"]) for row in drawn})[:2] == [(2, 786.0), (4, 1181.0)]
+def test_hollow_diamonds_have_the_printed_values(results: ReportResults) -> None:
+    figure = figure_of(results, "training-fp16-throughput")
+    diamonds = [mark for mark in figure.plot.marks if isinstance(mark, Dot) and mark.path == DIAMOND]
+    places = sorted((mark.x, mark.y) for mark in diamonds)
+    assert len(places) == len(BATCHES)
+    assert places[0] == (figure.plot.across(2), figure.plot.down(786.0))
 
 
 def test_ours_over_published_has_the_ratios_that_compare_prints(results: ReportResults) -> None:
-    chart = ours_over_published(results)
-    assert chart is not None and [row[1] for row in chart.table.rows] == [f"Batch size {batch}" for batch in BATCHES]
-    rows = [row for layer in chart.spec["layer"] for row in layer["data"]["values"] if "description" in row]
-    ratios = {each.ratio.value for each in results.over_published}
-    assert ratios <= {row["x"] for row in rows} and all(row["href"].startswith("#result-") for row in rows)
-    assert ours_over_published(replace(results, over_published=())) is None
+    figure = over_published(results)
+    assert figure is not None
+    dots = [mark for mark in figure.plot.marks if isinstance(mark, Dot)]
+    assert [dot.x for dot in dots] == [figure.plot.across(each.ratio.value or 0) for each in results.over_published]
+    assert all(each.verdict in dot.title for each, dot in zip(results.over_published, dots, strict=True))
+    assert {f"Batch size {batch}" for batch in BATCHES} <= set(words(figure))
+    assert over_published(replace(results, over_published=())) is None
 
 
 OUTPUTS = [(study, output) for study in map(load_study, STUDIES) for output in study.outputs]

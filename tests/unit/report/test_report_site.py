@@ -17,7 +17,7 @@ from unit.studies.histories import FIRST, HOST, nights, write_nights
 
 from sifmark.commands.command_line import main
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.report.charts.words import quantity_text
+from sifmark.report.describe import quantity_text
 from sifmark.report.site.read import ReadOptions, in_processes, read_results
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, draw, make_site

@@ -20,7 +20,6 @@ from sifmark.commands.published import list_nearest
 from sifmark.commands.results import show_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.report.content.sections import sections_of
 from sifmark.report.files.text import report_text
 from sifmark.report.load import load_report_results
 from sifmark.report.report import make_report
@@ -305,8 +304,8 @@ def test_a_report_says_the_same_of_the_best_of_each_system(tmp_path: Path) -> No
     best = repeats(1700)
     path = written(tmp_path, [*best, *repeats(900, 32)])
     report = make_report(load_report_results([path]))
-    ((section),) = sections_of(report.results)
-    (normal,) = section.normal
+    (strip,) = report.strips
+    (normal,) = strip.normal
     lines = dict(normal.lines)
     assert list(lines) == ["fraction of its bound", "fraction of measured peak", "nearest published figure"]
     assert lines["nearest published figure"] == line(*best)

@@ -1,0 +1,361 @@
+"""The scorecard: the picture of `compare`, a row for each workload, with the ratios of systems to the baseline.
+
+Right is always better: where less is, as of energy and latency, a ratio is turned round. A ratio is there only if
+`compare` has it, of one configuration that the systems have in common, which the row names.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sifmark.report.content.tables import configuration_of
+from sifmark.report.figures import ENERGY, TAIL, TOKEN_GAP
+from sifmark.report.forms import place_of, system_labels
+from sifmark.report.results import Point, ReportResults
+from sifmark.report.svg import Anchor, Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, thinned
+from sifmark.report.texts import factor_text
+from sifmark.report.workloads import (
+    BETTER,
+    GENERATION,
+    REQUESTS,
+    SAME,
+    TRAINING,
+    UNKNOWN,
+    WORSE,
+    Shared,
+    Workload,
+    judged,
+    ranked,
+)
+from sifmark.results.catalogue import Direction, direction_of
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.comparison.scaling import BATCH, DEVICES
+from sifmark.results.comparison.tables import ratio_text
+
+MOST_SYSTEMS = 6  # with the baseline: more are in the heat map
+_ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
+_NARROWEST = 280.0  # px of a column on a desk: the room that labels need is reckoned from it
+_FARTHEST = 1000.0
+_LONGEST_NAME = 12  # characters of a system beside its mark
+_MOST_OF_WIDTH = 0.8  # that words on both sides of a cell take
+_WIDER = 1.18  # a font of a reader than ours
+_STEPS = 30
+# Ticks of ratios, each list for a wider axis than the one before.
+_TICKS = (
+    (0.9, 0.95, 1, 1.05, 1.1),
+    (0.8, 0.9, 1, 1.1, 1.25),
+    (0.5, 0.7, 1, 1.4, 2),
+    (0.25, 0.5, 1, 2, 4),
+    (0.2, 0.5, 1, 2, 5),
+    (0.01, 0.1, 1, 10, 100),
+    (1e-6, 1e-3, 1, 1e3, 1e6),
+)
+
+
+@dataclass(frozen=True)
+class Score:
+    """A system in a cell: its ratio to the baseline, above 1 if it is better."""
+
+    system: str
+    point: Point
+    ratio: Ratio
+    verdict: str  # better, worse, same or cannot-tell
+
+    @property
+    def words(self) -> str:
+        """The ratio as `compare` has it."""
+        return ratio_text(self.point.ratio, self.point.unit) if self.point.ratio else ""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The scores of a workload in one respect."""
+
+    metric: str
+    configuration: str  # in words
+    scores: tuple[Score, ...]
+
+
+@dataclass(frozen=True)
+class ScoreRow:
+    """A workload in the scorecard, with a cell or none in each column."""
+
+    workload: Workload
+    cells: tuple[Cell | None, ...]
+
+    @property
+    def lost(self) -> tuple[str, ...]:
+        """The systems that no cell has."""
+        named = {score.system for cell in self.cells if cell for score in cell.scores}
+        results = self.workload.results
+        return tuple(name for name in results.systems if name not in named and name != results.divisor)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows with the same columns."""
+
+    title: str
+    columns: tuple[tuple[str, str], ...]  # a title, and what it says of the configuration
+    rows: tuple[ScoreRow, ...]
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All cells."""
+        return [cell for row in self.rows for cell in row.cells if cell]
+
+
+@dataclass(frozen=True)
+class Scorecard:
+    """The scorecard of a report."""
+
+    results: ReportResults
+    groups: tuple[Group, ...]
+
+    @property
+    def points(self) -> list[Point]:
+        """Its numbers."""
+        return [score.point for group in self.groups for cell in group.cells for score in cell.scores]
+
+
+Choose = Callable[[Workload], Shared | None]
+
+
+def _alone(workload: Workload) -> Shared | None:
+    return workload.contest
+
+
+def _many(workload: Workload) -> Shared | None:
+    """Return the configuration on most devices that most systems have."""
+    shared = workload.shared(workload.rate, many=True)
+    most = max((len(each.points) for each in shared), default=0)
+    return max(
+        (each for each in shared if len(each.points) == most),
+        key=lambda each: (each.baseline.fields.get(DEVICES) or 0, each.reach),
+        default=None,
+    )
+
+
+def _energy(workload: Workload) -> Shared | None:
+    """Return energy in the configuration in which rates are compared."""
+    return _beside(workload, workload.contest, ENERGY)
+
+
+def _response(workload: Workload) -> Shared | None:
+    """Return the latency of requests, or the time between tokens, at the middle of the loads that systems share."""
+    metric = {REQUESTS: TAIL, GENERATION: TOKEN_GAP}.get(workload.kind, "")
+    shared = workload.shared(metric) if metric else []
+    most = max((len(each.points) for each in shared), default=0)
+    loads = sorted(
+        (each for each in shared if len(each.points) == most),
+        key=lambda each: each.baseline.fields.get(workload.load) or 0,
+    )
+    return loads[len(loads) // 2] if loads else None
+
+
+def _beside(workload: Workload, shared: Shared | None, metric: str) -> Shared | None:
+    if shared is None:
+        return None
+    points = {name: workload.beside(point, metric) for name, point in shared.points.items()}
+    found = {name: point for name, point in points.items() if point and point.ratio and point.row.baseline}
+    return Shared(next(iter(found.values())).row.baseline or shared.baseline, found) if found else None
+
+
+_COLUMNS: Mapping[str, tuple[tuple[str, str, Choose], ...]] = {
+    TRAINING: (
+        ("Throughput", "on {fewest}, in the configuration named", _alone),
+        ("Throughput, many devices", "the most that systems share", _many),
+        ("Work per joule", "on {fewest}, at that throughput", _energy),
+    ),
+    "": (
+        ("Throughput", "on {fewest}, in the configuration named", _alone),
+        ("Speed of response", "at a middle load of all", _response),
+        ("Work per joule", "on {fewest}, at that throughput", _energy),
+    ),
+}
+_TITLES = {TRAINING: "Training", "sampling": "Sampling"}
+
+
+def scorecard_of(results: ReportResults, workloads: Iterable[Workload]) -> Scorecard | None:
+    """Return the scorecard, or None where nothing has a ratio."""
+    groups: dict[str, list[Workload]] = {}
+    for workload in ranked(workloads):
+        groups.setdefault(_TITLES.get(workload.kind, "Inference"), []).append(workload)
+    made = [group for title, members in groups.items() if (group := _group(title, members))]
+    return Scorecard(results, tuple(made)) if made else None
+
+
+def _group(title: str, workloads: Sequence[Workload]) -> Group | None:
+    columns = _COLUMNS.get(workloads[0].kind, _COLUMNS[""])
+    rows = [ScoreRow(each, tuple(_cell(each, choose(each)) for _, _, choose in columns)) for each in workloads]
+    used = [place for place in range(len(columns)) if any(row.cells[place] for row in rows)]
+    if not used:
+        return None
+    counts = {each.fewest for each in workloads}
+    fewest = "one device" if counts <= {1, None} else f"{counts.pop()} devices" if len(counts) == 1 else "few devices"
+    return Group(
+        title,
+        tuple((columns[place][0], columns[place][1].format(fewest=fewest)) for place in used),
+        tuple(replace(row, cells=tuple(row.cells[place] for place in used)) for row in rows),
+    )
+
+
+def _cell(workload: Workload, shared: Shared | None) -> Cell | None:
+    if shared is None:
+        return None
+    scores = [
+        Score(name, point, better_above_one(point.ratio, point.metric), judged(point.ratio, point.metric))
+        for name in workload.results.systems
+        if (point := shared.points.get(name)) and point.ratio and point.ratio.value
+    ]
+    if not scores:
+        return None
+    names = [BATCH] if workload.load == BATCH else [workload.load]
+    first = scores[0].point
+    devices = [DEVICES] if (first.fields.get(DEVICES) or 1) != workload.fewest else []
+    configuration = configuration_of(first.observation, [*devices, *names])
+    words = ", ".join(filter(None, [configuration, workload.variant_of(first)]))
+    return Cell(first.metric, words, tuple(scores))
+
+
+def better_above_one(ratio: Ratio, metric: str) -> Ratio:
+    """Return a ratio that is above 1 if its system is better: that of a metric of which less is better turned round."""
+    if direction_of(metric) is not Direction.LOWER or not ratio.value:
+        return ratio
+    low, high = (None if end is None else 1 / max(end, 1e-300) for end in (ratio.high, ratio.low))
+    return replace(ratio, value=1 / ratio.value, low=low, high=high)
+
+
+def _ends(ratio: Ratio) -> tuple[float, float, float]:
+    """Return the ends of an interval and the ratio between them, no farther apart than a drawing can show."""
+    value = min(max(ratio.value or 1.0, 1e-9), 1e9)
+    low, high = (value if end is None else end for end in (ratio.low, ratio.high))
+    return max(low, value / _FARTHEST), value, min(high, value * _FARTHEST)
+
+
+def _label(score: Score, name: str = "") -> str:
+    sign = {SAME: " ≈", UNKNOWN: " ?"}.get(score.verdict, "")
+    return f"{name} {factor_text(score.ratio.value or 0.0)}x{sign}".strip()
+
+
+def _is_named(group: Group, cell: Cell) -> bool:
+    """Return whether the systems of a cell have their names: in the first column, colours and shapes say the rest."""
+    return any(row.cells[0] is cell for row in group.rows)
+
+
+def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
+    """Return the axis of all cells of a group: ratios of it, with room for the words beside them."""
+    ends = [_ends(score.ratio) for cell in group.cells for score in cell.scores]
+    low = math.log(min([1 / 1.05, *(each[0] for each in ends)]))
+    high = math.log(max([1.05, *(each[2] for each in ends)]))
+    left = right = (high - low) / 20
+    words = [_room(group, cell, score, names) for cell in group.cells for score in cell.scores]
+    sides = (max((share for _, share, on_left in words if on_left is side), default=0.0) for side in (True, False))
+    part = min(1.0, _MOST_OF_WIDTH / max(sum(sides), 1e-9))
+    for _ in range(_STEPS):  # more room for words makes the whole wider, of which words take a share
+        whole = high - low + left + right
+        left = max([left, *(part * share * whole - (place - low) for place, share, on_left in words if on_left)])
+        right = max([right, *(part * share * whole - (high - place) for place, share, on_left in words if not on_left)])
+    return Scale(math.exp(low - left), math.exp(high + right), is_log=True)
+
+
+def _room(group: Group, cell: Cell, score: Score, names: Mapping[str, str]) -> tuple[float, float, bool]:
+    """Return where the words of a mark begin, what share of the width they take, and whether they stand left of it."""
+    label = _label(score, names[score.system] if _is_named(group, cell) else "")
+    share = (text_width(label, 12.5) * _WIDER + 12) / _NARROWEST
+    low, value, high = _ends(score.ratio)
+    return math.log(low if value < 1 else high), share, value < 1
+
+
+def ticks_of_ratios(scale: Scale) -> list[float]:
+    """Return the ratios at which an axis has a line: 1, and some on both sides."""
+    for ticks in _TICKS:
+        inside = [float(tick) for tick in ticks if scale.has(tick)]
+        places = [scale.share(tick) * _NARROWEST for tick in inside]
+        if len(inside) > 2 and len(thinned(places, [text_width(f"{tick:g}x") for tick in inside])) == len(inside):
+            return inside
+    return [1.0]
+
+
+def cell_plot(group: Group, cell: Cell, results: ReportResults) -> Plot:
+    """Return a cell, drawn: a row for each system."""
+    names = system_labels(results, _LONGEST_NAME)
+    scale = scale_of_group(group, names)
+    height = 2 * _EDGE + _ROW * (len(cell.scores) - 1)
+    words = "; ".join(f"{names[score.system]} {score.words}" for score in cell.scores)
+    plot = Plot(f"{cell.configuration}: {words}", height, scale, margins=Margins(0, 0, 0, 0))
+    one = plot.across(1.0)
+    plot.backdrop.append(Bar(one, 1.0, 0, height, look="ahead"))
+    for tick in ticks_of_ratios(scale):
+        look = "one" if tick == 1 else "grid"
+        system = place_of(results, results.divisor) if tick == 1 and results.divisor in results.systems else None
+        plot.backdrop.append(Rule(plot.across(tick), 0, plot.across(tick), height, look=look, system=system))
+    for place, score in enumerate(cell.scores):
+        y, system = _EDGE + _ROW * place, place_of(results, score.system)
+        low, value, high = _ends(score.ratio)
+        title = f"{names[score.system]}, {cell.configuration}: {score.words}"
+        plot.marks.append(Rule(plot.across(low), y, plot.across(high), y, look="wide", system=system))
+        look = "hollow" if score.verdict in (SAME, UNKNOWN) or score.point.marks else "dot"
+        plot.marks.append(Dot(plot.across(value), y, None, 5.0, look=look, system=system, title=title))
+        left = value < 1
+        x, shift = (plot.across(low), -9) if left else (plot.across(high), 9)
+        anchor: Anchor = "end" if left else "start"
+        label = _label(score, names[score.system] if _is_named(group, cell) else "")
+        plot.marks.append(Text(x, y, label, anchor, dx=shift, look="name", system=system))
+    return plot
+
+
+def axis_plot(group: Group, results: ReportResults) -> Plot:
+    """Return the axis of a column, drawn."""
+    scale = scale_of_group(group, system_labels(results, _LONGEST_NAME))
+    plot = Plot("Scale of the ratios", 4, scale, margins=Margins(0, 0, 0, 16))
+    for tick in ticks_of_ratios(scale):
+        plot.marks.append(Text(plot.across(tick), 14, f"{tick:g}x", "middle", on_line=True, look="axis"))
+    return plot
+
+
+@dataclass(frozen=True)
+class HeatCell:
+    """A ratio of a system in the heat map."""
+
+    score: Score
+    text: str
+    shade: str  # a class: b1 to b3 if it is better, the more the deeper, w1 to w3 if worse; empty if none is shown
+
+
+@dataclass(frozen=True)
+class HeatColumn:
+    """A workload in the heat map, with the configuration in which systems are compared."""
+
+    title: str
+    task: str
+    configuration: str
+
+
+@dataclass(frozen=True)
+class Heat:
+    """The scorecard of many systems: a row for each, and a column for each workload, by the first respect alone."""
+
+    columns: tuple[HeatColumn, ...]
+    rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
+
+
+_SHADES = (1.1, 1.5)  # ratios from which a shade is deeper
+
+
+def heat_of(scorecard: Scorecard) -> Heat:
+    """Return the heat map of a scorecard."""
+    pairs = [(row, row.cells[0]) for group in scorecard.groups for row in group.rows]
+    shown = [(row, cell) for row, cell in pairs if cell]
+    columns = tuple(HeatColumn(row.workload.title, row.workload.task, cell.configuration) for row, cell in shown)
+    by_system = [{score.system: _heat_cell(score) for score in cell.scores} for _, cell in shown]
+    named = [name for name in scorecard.results.systems if any(name in cells for cells in by_system)]
+    return Heat(columns, tuple((name, tuple(cells.get(name) for cells in by_system)) for name in named))
+
+
+def _heat_cell(score: Score) -> HeatCell:
+    value = score.ratio.value or 1.0
+    sign = {SAME: " ≈", UNKNOWN: " ?"}.get(score.verdict, "")
+    level = 1 + sum(max(value, 1 / value) >= limit for limit in _SHADES)
+    shade = {BETTER: f"b{level}", WORSE: f"w{level}"}.get(score.verdict, "")
+    return HeatCell(score, f"{factor_text(value)}x{sign}", shade)
