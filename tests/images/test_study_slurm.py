@@ -486,9 +486,8 @@ def test_a_study_comes_to_its_end_whatever_happens_to_its_runs(here: Cluster, mo
     (again,) = submit_runs(here.plan(*words), here.settings)
     assert [task.key for task in again.array.tasks] == [plan.runs[0].key]
     assert {each.state for each in here.waits()} == {RunState.DONE}
-    ends = [event for run in plan.runs for event in read_log(run.result).events if isinstance(event, Ended)]
-    assert sum(event.code == 0 for event in ends) == 5, "each run was measured to its end once"
-    assert len(list((here.results / "here").glob(".earlier/*.json"))) >= 2, "what was interrupted is kept"
+    earlier = [json.loads(path.read_text()) for path in (here.results / "here").glob(".earlier/*.json")]
+    assert len(earlier) >= 2 and {each["status"]["state"] for each in earlier} == {"interrupted"}, "none was done twice"
 
 
 def preempt(here: Cluster) -> None:
