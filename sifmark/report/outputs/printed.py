@@ -256,9 +256,10 @@ def _curve_plot(study: PublishedStudy, place: str, column: str, curves: Curves, 
     words = [
         ", ".join(condition_words(study, {name: values for name, values in key if name in differing})) for key in curves
     ]
+    names = distinct(map(short_phrase, words)) if len(words) > 1 else [""]
     series = [
         Series(number, label, _spots(label, place, members))
-        for number, (label, members) in enumerate(zip(distinct(map(short_phrase, words)), curves.values(), strict=True))
+        for number, (label, members) in enumerate(zip(names, curves.values(), strict=True))
     ]
     figure = next(iter(curves.values()))[0]
     unit = "" if figure.printed_unit in column else figure.printed_unit
