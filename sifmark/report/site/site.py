@@ -21,7 +21,7 @@ from sifmark.report.write import is_safe
 from sifmark.results.comparison.collection import no_such_field
 from sifmark.results.comparison.compatibility import exclusion_fields
 
-MOST_CHARTS = 1000  # on a site: each takes a processor for 2 ms, and 10 to 30 kB
+MOST_CHARTS = 1000  # on a site: each takes some milliseconds and 5 to 30 kB
 MOST_OF_PAGE = 6  # histories drawn on the page of a device, system or workload
 
 
