@@ -264,6 +264,7 @@ def _outcome_row(outcome: BuildOutcome) -> list[str]:
             multiple=True)  # fmt: skip
 @cli.flag("--interleave", "Let images and variants take turns, so that a drift of the machine affects all alike.")
 @cli.wait_idle_option
+@cli.option("--report", "Afterwards write a report of the results, as `report` does.", "FOLDER", name="report_folder")
 @cli.flag("--print", "Only print the command, for a job script.", "printed")
 @cli.flag("--require-signature", "Refuse an image without a trusted signature; --key implies it.")
 @cli.key_option
@@ -279,6 +280,7 @@ def run(
     variant: Sequence[str] = (),
     interleave: bool = False,
     wait_idle: str = "",
+    report_folder: str = "",
     printed: bool = False,
     require_signature: bool = False,
     key: Sequence[str] = (),
@@ -292,7 +294,7 @@ def run(
     repeats = repeats_of(repeat, within, most_repeats)
     signed, wait = require_signature or bool(key), wait_seconds(wait_idle)
     asked = asked_runs([name], variant, arguments, settings)
-    request = RunRequest(settings, repeats, signed, plain, interleave, wait)
+    request = RunRequest(settings, repeats, signed, plain, interleave, wait, report_folder)
     if printed:
         print_commands(asked, request)
     else:

@@ -3,13 +3,14 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from sifmark.core.console import printable
 from sifmark.core.errors import UsageError
 from sifmark.core.process import run_foreground, start_failure
 from sifmark.core.settings import Settings
@@ -46,6 +47,7 @@ class RunRequest:
     plain: bool = False  # nothing is drawn on a terminal
     interleaved: bool = False
     wait_idle: float = 0.0  # seconds; 0: not at all
+    report: str = ""  # folder for a report of the results; empty for none
 
 
 @dataclass(frozen=True)
@@ -95,16 +97,43 @@ def start_images(asked: Sequence[AskedRun], request: RunRequest) -> None:
     sample = LoadSample()
     in_turn = request.repeats.is_auto or (request.interleaved and len(asked) > 1)
     asked = [_with_place(each if in_turn else _repeated(each, request.repeats), request, in_turn) for each in asked]
+    before = _results_at(asked) if request.report else {}
     ready = _look_at(asked, request)
     report_load(sample, _hardware(ready), request.wait_idle)
-    if not in_turn:
-        if len(ready) == 1:
-            _become_or_exit(ready[0], request)
-        if request.repeats.most > 1:
-            status("one after the other: what changes meanwhile looks like a difference; --interleave takes turns")
-        sys.exit(repeat([Unit(each.name) for each in ready], Repeats(), lambda at: (_start(ready[at], request), {})))
-    groups = [ready] if request.interleaved else [[each] for each in ready]
-    sys.exit(combined([_run_in_turn(group, request) for group in groups]))
+    if not in_turn and len(ready) == 1 and not request.report:
+        _become_or_exit(ready[0], request)
+    code = _run_all(ready, request, in_turn)
+    if request.report:
+        _report({file for file, state in _results_at(asked).items() if before.get(file) != state}, request)
+    sys.exit(code)
+
+
+def _run_all(ready: Sequence[ReadyRun], request: RunRequest, in_turn: bool) -> int:
+    """Do runs one after the other or in turn, and return the exit code of all."""
+    if in_turn:
+        groups = [ready] if request.interleaved else [[each] for each in ready]
+        return combined([_run_in_turn(group, request) for group in groups])
+    if request.repeats.most > 1 and len(ready) > 1:
+        status("one after the other: what changes meanwhile looks like a difference; --interleave takes turns")
+    return repeat([Unit(each.name) for each in ready], Repeats(), lambda at: (_start(ready[at], request), {}))
+
+
+def _results_at(asked: Sequence[AskedRun]) -> dict[str, Any]:
+    """Return the state of each result file at the places of some runs."""
+    places = filter(None, (output_of(each.arguments) for each in asked))
+    return {file: state for place in places for file, state in result_states(place).items()}
+
+
+def _report(files: Collection[str], request: RunRequest) -> None:
+    """Write a report of what runs have written. Raises SifmarkError."""
+    from sifmark.report.library import report  # here: it loads slowly
+    from sifmark.report.write import PAGE
+
+    if not files:
+        warn("no run wrote a result for the report")
+        return
+    written = report(sorted(files), request.report, settings=request.settings)
+    status(f"open {printable(str(written.folder / PAGE))} in a browser")
 
 
 def print_commands(asked: Sequence[AskedRun], request: RunRequest) -> None:
@@ -131,7 +160,8 @@ def _with_place(asked: AskedRun, request: RunRequest, in_turn: bool) -> AskedRun
     """
     options = read_arguments(asked.engine, asked.address, asked.arguments)
     if not in_turn:
-        return replace(asked, arguments=tuple(with_results_kept(options, asked.arguments, request.settings)))
+        kept = tuple(with_results_kept(options, asked.arguments, request.settings))
+        return replace(asked, arguments=_with_results_for(kept, request) if request.report else kept)
     if options is not None and not is_run(options):
         raise UsageError(
             f"{asked.name}: only runs are repeated", "leave out --repeat and --interleave", code="invalid-option"
@@ -144,6 +174,16 @@ def _with_place(asked: AskedRun, request: RunRequest, in_turn: bool) -> AskedRun
         cause = f"{OUTPUT_OPTION} {ON_STDOUT}: how often it is repeated follows from results in a place"
         raise UsageError(cause, f"name a folder: {OUTPUT_OPTION} results/", code="invalid-option")
     return asked if named else replace(asked, arguments=(*asked.arguments, *kept_in(request.settings)))
+
+
+def _with_results_for(arguments: tuple[str, ...], request: RunRequest) -> tuple[str, ...]:
+    """Return arguments that name a place of results, of which a report is made. Raises UsageError for another one."""
+    if output_of(arguments) is not None:
+        return arguments
+    if any(word.partition("=")[0] == OUTPUT_OPTION for word in arguments):
+        cause = f"{OUTPUT_OPTION} {ON_STDOUT}: --report is of results in a place"
+        raise UsageError(cause, f"name a folder: {OUTPUT_OPTION} results/", code="invalid-option")
+    return (*arguments, *kept_in(request.settings))
 
 
 def _look_at(asked: Sequence[AskedRun], request: RunRequest) -> list[ReadyRun]:

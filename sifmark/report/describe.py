@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 
-from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, everywhere_marks
+from sifmark.report.results import Document, Failure, Point, PublishedMark, ReportResult, everywhere_marks
 from sifmark.report.texts import short
 from sifmark.results.comparison.compatibility import NUMERICS
 from sifmark.results.comparison.intervals import Mean
 from sifmark.results.numbers import Scale, format_quantity, scale_of
+
+MIB_PER_GIB = 1024.0
 
 
 def mean_text(mean: Mean, scale: Scale | None = None) -> str:
@@ -68,3 +70,10 @@ def published_text(mark: PublishedMark) -> str:
 def remarks(results: Iterable[ReportResult]) -> list[str]:
     """Return why a number that rests on these results is not for publication, in few words."""
     return [mark.name for mark in everywhere_marks(results)]
+
+
+def memory_of_device(document: Document) -> float | None:
+    """Return the memory of one device in MiB: results have that of all of a run together, which CPUs share."""
+    accelerator = document["accelerator"]
+    memory, count = accelerator.get("memory_mib"), accelerator.get("count") or 1
+    return None if memory is None else float(memory) / (1 if accelerator["kind"] == "cpu" else count)

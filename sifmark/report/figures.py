@@ -8,7 +8,15 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from sifmark.report.describe import describe_failure, describe_published, mean_text, quantity_text, repeats_text
+from sifmark.report.describe import (
+    MIB_PER_GIB,
+    describe_failure,
+    describe_published,
+    mean_text,
+    memory_of_device,
+    quantity_text,
+    repeats_text,
+)
 from sifmark.report.forms import (
     LONGEST_NAME,
     Axis,
@@ -46,7 +54,6 @@ ENERGY, FIRST_TOKEN, TOKEN_GAP = "energy_per_unit", "time_to_first_token_p50", "
 TAIL, TARGET = "latency_p99", "time_to_target"
 ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
 LATENCY_PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")
-MIB_PER_GIB = 1024.0
 _WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 _FARTHEST_LIMIT = 8.0  # of the largest value: a limit of memory that is farther away is not drawn
 _LEAST_EFFICIENCY = 70.0  # percent, where its axis begins unless a system is below
@@ -197,13 +204,6 @@ def _diamonds(workload: Workload, metric: str, factor: float) -> list[Diamond]:
     ]
 
 
-def memory_of_device(result: ReportResult) -> float | None:
-    """Return the memory of one device in MiB: results have that of all of a run together."""
-    accelerator = result.document["accelerator"]
-    memory, count = accelerator.get("memory_mib"), accelerator.get("count") or 1
-    return None if memory is None else float(memory) / count
-
-
 def memory_metric(workload: Workload) -> str:
     """Return the metric of memory: of devices, or of processes on hosts that compute themselves."""
     return ALLOCATED if workload.points(ALLOCATED) else PROCESS
@@ -214,7 +214,7 @@ def _capacities(workload: Workload, series: Iterable[Series], factor: float) -> 
     largest = max(spot.y for each in series for spot in each.spots)
     systems: dict[float, list[str]] = defaultdict(list)
     for name, point in workload.best.items():
-        if memory := memory_of_device(point.results[0]):
+        if memory := memory_of_device(point.results[0].document):
             systems[round(memory)].append(name)
     levels = []
     for memory, names in systems.items():

@@ -128,7 +128,6 @@ class LineChart:
     crosses: Sequence[Cross] = ()
     levels: Sequence[Level] = ()
     diamonds: Sequence[Diamond] = ()
-    hints: Sequence[tuple[float, float, str]] = ()  # words beside places
     named_at: Literal["right", "top"] = "right"
     height: float = HEIGHT
     dots: bool = True
@@ -149,19 +148,19 @@ class LineChart:
         for level in self.levels:
             plot.level(level.y, "ideal" if level.system is None else "limit", level.words, level.system)
         for each in self.series:
-            self._line(plot, each)
+            if len(each.spots) > 1:
+                plot.line([(spot.x, y.clamp(spot.y)) for spot in each.spots], each.system)
+        named = [(*self._end(each), each.system, self._name(each)) for each in self.series if each.spots]
+        plot.names([each for each in named if each[-1]])  # above lines, and below dots
+        for each in self.series if self.dots else ():
+            self._dots(plot, each)
         for diamond in self.diamonds:
             plot.published(diamond.x, diamond.y, diamond.words)
         self._crosses(plot)
-        for hint_x, hint_y, words in self.hints:
-            plot.marks.append(Text(plot.across(hint_x), plot.down(hint_y), words, dx=6, dy=-8, look="hint"))
-        plot.names([(*self._end(each), each.system, _name(each)) for each in self.series if each.spots])
         return plot
 
-    def _line(self, plot: Plot, each: Series) -> None:
-        if len(each.spots) > 1:
-            plot.line([(spot.x, plot.y.clamp(spot.y)) for spot in each.spots], each.system)
-        for spot in each.spots if self.dots else ():
+    def _dots(self, plot: Plot, each: Series) -> None:
+        for spot in each.spots:
             if spot.low is not None and spot.high is not None:
                 plot.whisker(spot.x, spot.low, spot.high, each.system)
             plot.dot(spot.x, plot.y.clamp(spot.y), each.system, spot.words, "hollow" if spot.hollow else "dot")
@@ -173,6 +172,10 @@ class LineChart:
             stacked[cross.x] += 1
             plot.failed(cross.x, y, cross.system, cross.words)
 
+    def _name(self, each: Series) -> str:
+        """Return what stands at the end of a line: its name, unless it is the only one, and its value."""
+        return f"{each.label if len(self.series) > 1 else ''} {each.end}".strip()
+
     def _end(self, each: Series) -> tuple[float, float]:
         spot = max(each.spots, key=lambda spot: spot.x if self.named_at == "right" else spot.y)
         return spot.x, spot.y
@@ -180,15 +183,11 @@ class LineChart:
     def _right(self, x: Scale) -> float:
         """Return the room that names need beyond the right end, in the narrowest chart."""
         reach = [
-            text_width(_name(each), 12.5) * WIDER + 12 - 200 * (1 - x.share(self._end(each)[0]))
+            text_width(self._name(each), 12.5) * WIDER + 12 - 200 * (1 - x.share(self._end(each)[0]))
             for each in self.series
             if each.spots
         ]
         return max([10.0, *reach])
-
-
-def _name(each: Series) -> str:
-    return f"{each.label} {each.end}".rstrip()
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,17 @@ results, but for those whose head says otherwise.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from sifmark.report.describe import failure_text, mean_text, scale_of_points
+from sifmark.report.describe import MIB_PER_GIB, failure_text, mean_text, memory_of_device, scale_of_points
 from sifmark.report.figures import (
     ALLOCATED,
     ENERGY,
     FIRST_TOKEN,
-    MIB_PER_GIB,
     TAIL,
     TARGET,
     TOKEN_GAP,
     budget_of,
+    budget_text,
     memory_metric,
-    memory_of_device,
     within_budget,
 )
 from sifmark.report.results import Point
@@ -26,7 +25,7 @@ from sifmark.report.workloads import GENERATION, REQUESTS, TRAINING, Workload, r
 from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.observation import CONCURRENCY
 from sifmark.results.comparison.scaling import DEVICES
-from sifmark.results.numbers import format_number, format_quantity, scale_of, split_interval
+from sifmark.results.numbers import format_number, scale_of, split_interval
 
 _OF_PEAK = ("utilisation_of_measured_peak", "utilisation", "fraction_of_bound")
 _OF_WHAT = {
@@ -139,7 +138,8 @@ def _quantity(point: Point | None, note: str = "") -> NumberCell | None:
 
 def _load(workload: Workload, point: Point) -> NumberCell | None:
     load = workload.load_of(point.fields)
-    return NumberCell(f"{load:,}", "clients" if workload.load == CONCURRENCY else "") if load else None
+    words = ["clients" if workload.load == CONCURRENCY else "", workload.variant_of(point)]
+    return NumberCell(f"{load:,}" if load else "", ", ".join(filter(None, words))) if load or words[1] else None
 
 
 def _scaled(workload: Workload, point: Point) -> NumberCell | None:
@@ -156,7 +156,7 @@ def _of_metric(metric: str) -> Fill:
 
 
 def _memory(workload: Workload, point: Point) -> NumberCell | None:
-    used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0])
+    used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0].document)
     if used is None:
         return None
     of = f"of {memory / MIB_PER_GIB:.0f} GiB" if memory and used.metric == ALLOCATED else "GiB"
@@ -185,7 +185,7 @@ def _within(workload: Workload, point: Point) -> NumberCell | None:
     best, budget = within_budget(workload).get(point.system), budget_of(workload)
     if best is None or budget is None:
         return None
-    return NumberCell(format_number(best.value), f"within {format_quantity(budget, 's')}")
+    return NumberCell(format_number(best.value), f"within {budget_text(budget)}")
 
 
 _AT, _ENERGY_COLUMN = ("Batch size", "", _load), ("Energy", "", _of_metric(ENERGY))

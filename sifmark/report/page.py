@@ -9,7 +9,7 @@ from typing import Any
 from sifmark import __version__
 from sifmark.core.console import counted
 from sifmark.report.content.appendix import groups_of
-from sifmark.report.content.tables import MOST_COLUMNS, all_marks, notes_of_ratios, ratio_words
+from sifmark.report.content.tables import MOST_COLUMNS, all_marks, basis_of, notes_of_ratios, ratio_words
 from sifmark.report.describe import mean_text
 from sifmark.report.palette import FONT, filter_rules, system_class
 from sifmark.report.palette import style_sheet as colours_and_marks
@@ -68,6 +68,7 @@ def render_page(report: Report, files: tuple[str, ...] = (), paper: bool = False
         "looks": {name: system_class(place) for place, name in enumerate(report.results.systems)},
         "paper": paper,
     }
+    numbers = [point for table in report.numbers for point in table.points]
     page: str = environment.get_template("page.html.j2").render(
         report=report,
         files=files,
@@ -75,7 +76,8 @@ def render_page(report: Report, files: tuple[str, ...] = (), paper: bool = False
         policy=_policy(style),
         heat=heat_of(report.scorecard) if report.scorecard and len(report.results.systems) > MOST_SYSTEMS else None,
         notes=tuple(dict.fromkeys(_notes(report))),
-        number_marks=all_marks(point for table in report.numbers for point in table.points),
+        number_basis=basis_of(numbers) if numbers else "",
+        number_marks=all_marks(numbers),
         groups=groups_of(report.appendix),
     )
     return page

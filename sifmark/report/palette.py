@@ -94,6 +94,14 @@ LOOKS: dict[str, dict[str, str]] = {
     "hint": {"fill": "muted", "font-size": "11.5px"},
     "note": {"fill": OWN_WORDS, "font-size": "11.5px"},
     "name": {"fill": OWN_WORDS, "font-size": "12.5px", "font-weight": "600"},
+    "end": {  # a name on the drawing, apart from lines behind it
+        "fill": OWN_WORDS,
+        "font-size": "12.5px",
+        "font-weight": "600",
+        "paint-order": "stroke",
+        "stroke": "bg",
+        "stroke-width": "3",
+    },
     "value": {"fill": "ink", "font-size": "12.5px"},
 }
 _COLOURED = ("fill", "stroke")

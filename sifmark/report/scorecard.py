@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from sifmark.report.content.tables import configuration_of
 from sifmark.report.figures import ENERGY, TAIL, TOKEN_GAP
-from sifmark.report.forms import WIDER, place_of, system_labels
+from sifmark.report.forms import place_of, system_labels
 from sifmark.report.results import Point, ReportResults
 from sifmark.report.svg import Anchor, Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, thinned
 from sifmark.report.texts import factor_text
@@ -34,10 +34,12 @@ from sifmark.results.comparison.tables import ratio_text
 
 MOST_SYSTEMS = 6  # with the baseline: more are in the heat map
 _ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
-_NARROWEST = 260.0  # px of a column on a desk: the room that labels need is reckoned from it
+_NARROWEST = 280.0  # px of a column on a desk: the room that labels need is reckoned from it
 _FARTHEST = 1000.0
 _LONGEST_NAME = 12  # characters of a system beside its mark
-_MOST_OF_WIDTH = 0.55  # that words on one side of a cell take
+_MOST_OF_WIDTH = 0.8  # that words on both sides of a cell take
+_WIDER = 1.18  # a font of a reader than ours
+_STEPS = 30
 # Ticks of ratios, each list for a wider axis than the one before.
 _TICKS = (
     (0.9, 0.95, 1, 1.05, 1.1),
@@ -211,7 +213,9 @@ def _cell(workload: Workload, shared: Shared | None) -> Cell | None:
     names = [BATCH] if workload.load == BATCH else [workload.load]
     first = scores[0].point
     devices = [DEVICES] if (first.fields.get(DEVICES) or 1) != workload.fewest else []
-    return Cell(first.metric, configuration_of(first.observation, [*devices, *names]), tuple(scores))
+    configuration = configuration_of(first.observation, [*devices, *names])
+    words = ", ".join(filter(None, [configuration, workload.variant_of(first)]))
+    return Cell(first.metric, words, tuple(scores))
 
 
 def better_above_one(ratio: Ratio, metric: str) -> Ratio:
@@ -244,15 +248,23 @@ def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
     ends = [_ends(score.ratio) for cell in group.cells for score in cell.scores]
     low = math.log(min([1 / 1.05, *(each[0] for each in ends)]))
     high = math.log(max([1.05, *(each[2] for each in ends)]))
-    shares = [0.04, 0.04]
-    for cell in group.cells:
-        for score in cell.scores:
-            label = _label(score, names[score.system] if _is_named(group, cell) else "")
-            width = (text_width(label, 12.5) * WIDER + 12) / _NARROWEST
-            side = 0 if (score.ratio.value or 1.0) < 1 else 1
-            shares[side] = max(shares[side], min(width, _MOST_OF_WIDTH))
-    whole = (high - low) / max(1 - sum(shares), 0.1)
-    return Scale(math.exp(low - whole * shares[0]), math.exp(high + whole * shares[1]), is_log=True)
+    left = right = (high - low) / 20
+    words = [_room(group, cell, score, names) for cell in group.cells for score in cell.scores]
+    sides = (max((share for _, share, on_left in words if on_left is side), default=0.0) for side in (True, False))
+    part = min(1.0, _MOST_OF_WIDTH / max(sum(sides), 1e-9))
+    for _ in range(_STEPS):  # more room for words makes the whole wider, of which words take a share
+        whole = high - low + left + right
+        left = max([left, *(part * share * whole - (place - low) for place, share, on_left in words if on_left)])
+        right = max([right, *(part * share * whole - (high - place) for place, share, on_left in words if not on_left)])
+    return Scale(math.exp(low - left), math.exp(high + right), is_log=True)
+
+
+def _room(group: Group, cell: Cell, score: Score, names: Mapping[str, str]) -> tuple[float, float, bool]:
+    """Return where the words of a mark begin, what share of the width they take, and whether they stand left of it."""
+    label = _label(score, names[score.system] if _is_named(group, cell) else "")
+    share = (text_width(label, 12.5) * _WIDER + 12) / _NARROWEST
+    low, value, high = _ends(score.ratio)
+    return math.log(low if value < 1 else high), share, value < 1
 
 
 def ticks_of_ratios(scale: Scale) -> list[float]:

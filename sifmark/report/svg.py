@@ -12,7 +12,7 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from sifmark.core.console import printable
-from sifmark.report.palette import CROSS, DIAMOND, literal, style_of, system_class
+from sifmark.report.palette import COLOURS, CROSS, DIAMOND, literal, style_of, system_class
 
 Anchor = Literal["start", "middle", "end"]
 FONT_SIZE = 12.0  # px
@@ -20,6 +20,7 @@ LONGEST_TEXT = 160  # characters of a text
 PAPER_FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 PADDING_STEP = 6  # px: margins of fluid plots are classes of CSS, a step apart
 MOST_PADDING = 240  # px
+LEAST_AREA = 60.0  # px across, of a plot in a file
 _INNER = 1000  # units across of the box in which lines stretch
 # Widths of characters in thousandths of the font's size, as Arial has them; others are as wide as a digit.
 _WIDTHS = (
@@ -294,7 +295,7 @@ class Plot:
         """Write names beside the ends of lines, at values across and up, moved apart where they would touch."""
         places = spread([self.down(y) for _, y, _, _ in names], gap, 0, self.height)
         for (x, _, system, words), y in zip(names, places, strict=True):
-            self.marks.append(Text(self.across(x), y, words, dx=9, look="name", system=system))
+            self.marks.append(Text(self.across(x), y, words, dx=9, look="end", system=system))
 
     def fluid(self) -> str:
         """Return the plot for a page with the style sheets of `palette` and `fluid_style`."""
@@ -307,18 +308,21 @@ class Plot:
         )
 
     def fixed(self, width: float, scale: float = 1.0) -> str:
-        """Return the plot as a file of its own, `width` px wide, in light colours.
+        """Return the plot as a file of its own, `width` px wide unless its margins need more, in light colours.
 
         With a `scale` of 0.75 its size is in points: what makes PDF of it takes a px for a point.
         """
         height = self.height + self.margins.top + self.margins.bottom
-        inner = width - self.margins.left - self.margins.right
+        inner = max(width - self.margins.left - self.margins.right, LEAST_AREA)
+        width = inner + self.margins.left + self.margins.right
         body = "".join(_fixed(mark, inner) for mark in (*self.backdrop, *self.marks))
         size = f'width="{_n(width * scale)}" height="{_n(height * scale)}"'
-        box = f"{_n(-self.margins.left)} {_n(-self.margins.top)} {_n(width)} {_n(height)}"
+        corner, area = (_n(-self.margins.left), _n(-self.margins.top)), (_n(width), _n(height))
+        box, paper = " ".join((*corner, *area)), COLOURS["bg"].light
+        sheet = f'<rect x="{corner[0]}" y="{corner[1]}" width="{area[0]}" height="{area[1]}" fill="{paper}"/>'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="{box}" font-family="{PAPER_FONT}"'
-            f' font-size="{_n(FONT_SIZE)}"><title>{_words(self.label, 400)}</title>{body}</svg>\n'
+            f' font-size="{_n(FONT_SIZE)}"><title>{_words(self.label, 400)}</title>{sheet}{body}</svg>\n'
         )
 
 

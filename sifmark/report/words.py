@@ -137,7 +137,8 @@ def _failures(results: ReportResults) -> str:
         return ""
     parts = [f"{count} {state}" for state, count in states.most_common()]
     total = counted(len(results.members), "run")
-    return f"{len(results.failures)} of {total} are no measurement: {listed(parts)}."
+    count = len(results.failures)
+    return f"{count} of {total} {'is' if count == 1 else 'are'} no measurement: {listed(parts)}."
 
 
 def message_of(workload: Workload) -> str:

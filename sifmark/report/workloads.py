@@ -13,6 +13,7 @@ from typing import Any
 from sifmark.recipes.names import cards
 from sifmark.report.results import Failure, Point, ReportResults, Section
 from sifmark.report.texts import slug
+from sifmark.report.variants import variant, variant_fields
 from sifmark.results.catalogue import MICROBENCHMARK, Direction, direction_of, headlines, rates
 from sifmark.results.comparison.compare import compare_observations
 from sifmark.results.comparison.intervals import CANNOT_TELL, Ratio
@@ -171,6 +172,14 @@ class Workload:
         """Return the load of a result: its batch size or number of clients; 0 if it has none."""
         load = fields.get(self.load)
         return load if isinstance(load, int) else 0
+
+    def variant_of(self, point: Point) -> str:
+        """Return what tells a point from others of its system at the same load, in words: `compile true`."""
+        return variant(point.fields, self._variants)
+
+    @cached_property
+    def _variants(self) -> list[str]:
+        return variant_fields(self.results, self.alone(self.rate), self.load, BATCH)
 
     @cached_property
     def ran(self) -> dict[str, dict[int, list[Point]]]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from sifmark.report.describe import MIB_PER_GIB, memory_of_device
 from sifmark.report.results import Document, Point, ReportResults
 from sifmark.report.workloads import Workload
 from sifmark.results.catalogue import MICROBENCHMARK, rates
@@ -147,9 +148,8 @@ def _memory(path: str) -> Read:
 
 
 def _memory_of_device(document: Document) -> str | None:
-    """Return the memory of one device: results have that of all devices of a run together."""
-    memory, count = document["accelerator"].get("memory_mib"), document["accelerator"].get("count") or 1
-    return None if memory is None else f"{memory / count / 1024:.3g} GiB"
+    memory = memory_of_device(document)
+    return None if memory is None else f"{memory / MIB_PER_GIB:.3g} GiB"
 
 
 def _devices(document: Document) -> str | None:

@@ -133,13 +133,19 @@ class WorkloadTable:
 
     @property
     def basis(self) -> str:
-        """What the numbers are, in a sentence: `Geometric means of 3 repeats, with 95% intervals.`"""
-        if self.counts == (1,):
-            return "Single runs, without intervals."
-        kind = "Geometric means" if all(point.mean.geometric for point in self.points) else "Means"
-        repeats = " to ".join(map(str, dict.fromkeys((self.counts[0], self.counts[-1]))))
-        intervals = any(point.mean.low is not None for point in self.points)
-        return f"{kind} of {repeats} repeats" + (f", with {CONFIDENCE:.0%} intervals." if intervals else ".")
+        """What the numbers are, in a sentence."""
+        return basis_of(self.points)
+
+
+def basis_of(points: Sequence[Point]) -> str:
+    """Return what numbers are, in a sentence: `Geometric means of 3 repeats, with 95% intervals.`"""
+    counts = sorted({point.mean.count for point in points})
+    if counts == [1]:
+        return "Single runs, without intervals."
+    kind = "Geometric means" if all(point.mean.geometric for point in points) else "Means"
+    repeats = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+    intervals = any(point.mean.low is not None for point in points)
+    return f"{kind} of {repeats} repeats" + (f", with {CONFIDENCE:.0%} intervals." if intervals else ".")
 
 
 def all_marks(points: Iterable[Point]) -> tuple[Mark, ...]:

@@ -8,13 +8,14 @@ from enum import Enum
 from sifmark.core.console import markdown_lines
 from sifmark.core.spreadsheets import write_rows
 from sifmark.report.content.systems import SystemTable
-from sifmark.report.content.tables import MOST_COLUMNS, Measured, WorkloadTable, all_marks, ratio_words
+from sifmark.report.content.tables import MOST_COLUMNS, Measured, WorkloadTable, all_marks, basis_of, ratio_words
 from sifmark.report.describe import mean_text
 from sifmark.report.numbers import NumberBlock, NumberTable
 from sifmark.report.outputs.chart import Chart
 from sifmark.report.report import Report
+from sifmark.report.scorecard import Scorecard
 from sifmark.report.texts import slug
-from sifmark.results.comparison.intervals import CONFIDENCE
+from sifmark.results.catalogue import metric_label
 from sifmark.results.marks import Mark
 from sifmark.results.numbers import Scale, split_interval
 
@@ -78,6 +79,8 @@ def paper_tables_of(report: Report) -> Iterator[FileTable]:
 
 
 def _tables(report: Report, most: int | None) -> Iterator[FileTable]:
+    if report.scorecard:
+        yield scorecard_table(report.scorecard)
     yield from map(numbers_table, report.numbers)
     yield from (output_table(chart) for chart in report.charts if chart.is_table)
     yield from (measured_table(strip.table, most) for strip in report.strips if strip.table)
@@ -104,6 +107,27 @@ def output_table(chart: Chart) -> FileTable:
     return FileTable(chart.name, chart.title, (chart.explanation,), tuple(map(Column, chart.table.columns)), rows)
 
 
+def scorecard_table(scorecard: Scorecard) -> FileTable:
+    """Return the ratios of the scorecard, as `compare` has them: a row for each of them."""
+    divisor = scorecard.results.divisor
+    heads = ("workload", "metric", "configuration", "system", f"relative to {divisor}")
+    rows = [
+        (
+            *(f"{row.workload.title}, {row.workload.task}", metric_label(cell.metric), cell.configuration),
+            *(score.system, score.words),
+        )
+        for group in scorecard.groups
+        for row in group.rows
+        for cell in filter(None, row.cells)
+        for score in cell.scores
+    ]
+    columns = (*map(Column, heads[:-1]), Column(heads[-1], Kind.RATIO))
+    notes = tuple(_legend(all_marks(scorecard.points)))
+    return FileTable(
+        "scorecard", f"Compared with {divisor}", notes, columns, tuple(tuple(map(Cell, row)) for row in rows)
+    )
+
+
 def numbers_table(table: NumberTable) -> FileTable:
     """Return the best of each system by workload, of a kind of run."""
     heads = [" ".join(filter(None, head)) for head in table.heads]
@@ -121,10 +145,7 @@ def numbers_table(table: NumberTable) -> FileTable:
     return FileTable(
         name=f"numbers-{slug(table.title, table.rate)}",
         title=f"{table.title}: each system at its highest rate",
-        notes=(
-            f"Geometric means over repeats, with {CONFIDENCE:.0%} intervals.",
-            *_legend(all_marks(table.points)),
-        ),
+        notes=(basis_of(table.points), *_legend(all_marks(table.points))),
         columns=(*columns, *map(Column, heads)),
         rows=tuple(rows),
     )

@@ -11,6 +11,7 @@ from sifmark.report.files.tables import (
     measured_table,
     numbers_table,
     output_table,
+    scorecard_table,
     systems_table,
 )
 from sifmark.report.forms import Figure
@@ -44,6 +45,9 @@ def _parts(report: Report) -> Iterator[str]:
     if report.study and report.study.questions:
         yield "## Questions of the study"
         yield _list(report.study.questions)
+    if report.scorecard:
+        yield "## Scorecard"
+        yield _table(scorecard_table(report.scorecard))
     yield "## Numbers" if report.numbers else ""
     yield from (_table(numbers_table(table)) for table in report.numbers)
     yield from map(_picture, report.figures)

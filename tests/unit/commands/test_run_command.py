@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 from unit.fakes import FakeEngine, FakeInspection, settings_for, sha256, write_image
+from unit.report import samples
 
 from sifmark.commands.images import run
 from sifmark.commands.run import AskedRun, RunRequest, print_commands, start_images
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.process import CommandError
 from sifmark.core.settings import Settings
 from sifmark.doctor import load
@@ -104,6 +105,35 @@ def test_without_the_signature_that_is_asked_for_nothing_is_started(
     with pytest.raises(CheckFailed) as error:
         start_image("fake:resnet50-cpu", engine, (), settings, printed, asked_by == "option")
     assert error.value.code == code and not started
+
+
+def test_a_report_of_what_a_run_wrote_follows_it(
+    engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    samples.write(tmp_path / "results", [samples.sample("alpha", "pictures", 8)])
+    (tmp_path / "new.json").write_text(json.dumps(samples.sample("beta", "pictures", 16)))
+    engine.programs["run"] = ["cp", str(tmp_path / "new.json"), str(tmp_path / "results")]
+    words = ["--steps", "2", "--output", "results/"]
+    with pytest.raises(SystemExit) as ended:
+        run("resnet50-cpu", settings_for(engine, monkeypatch), words, report_folder="report")
+    page = (tmp_path / "report" / "index.html").read_text()
+    assert ended.value.code == 0 and "1 result " in page and "batch size 16" in page
+    assert "open report/index.html in a browser" in capsys.readouterr().err
+    with pytest.raises(UsageError) as refused:
+        run("resnet50-cpu", settings_for(engine, monkeypatch), ["--output", "-"], report_folder="report")
+    assert refused.value.code == "invalid-option"
+
+
+def test_a_run_that_writes_nothing_has_no_report(
+    engine: FakeEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    engine.programs["run"] = ["false"]
+    with pytest.raises(SystemExit) as ended:
+        run("resnet50-cpu", settings_for(engine, monkeypatch), ["--steps", "2"], report_folder="report")
+    assert ended.value.code == 1 and not (tmp_path / "report").exists()
+    assert "no run wrote a result" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("recipe", ["cuda", "rocm", "ipu"])

@@ -29,7 +29,8 @@ from unit.report.run_results import (
     with_targets,
 )
 
-from sifmark.report.figures import MOST_FIGURES, budget_of, memory_of_device, within_budget
+from sifmark.report.describe import memory_of_device
+from sifmark.report.figures import MOST_FIGURES, budget_of, within_budget
 from sifmark.report.forms import MOST_SERIES
 from sifmark.report.load import load_report_results
 from sifmark.report.palette import CROSS, DIAMOND
@@ -138,7 +139,9 @@ def test_the_limit_of_memory_is_that_of_one_device(results: ReportResults) -> No
     of_two = with_documents(
         with_memory(results), lambda each: {"accelerator": {**each.document["accelerator"], "count": 2}}
     )
-    assert memory_of_device(of_two.members[0]) == 40 * 1024
+    assert memory_of_device(of_two.members[0].document) == 40 * 1024
+    shared = {"accelerator": {"kind": "cpu", "memory_mib": 1024, "count": 2}}
+    assert memory_of_device(shared) == 1024, "ranks on a CPU share it"
     figure = figure_of(with_memory(results), "pictures-training-memory")
     assert "alpha and beta: 80 GiB" in words(figure)
     assert "dashed: what a device has" in figure.note

@@ -73,7 +73,7 @@ def test_an_interval_far_above_all_values_does_not_squeeze_them() -> None:
 def test_names_stand_at_the_ends_of_lines_and_say_their_value() -> None:
     series = [Series(0, "alpha", (Spot(1, 1), Spot(4, 3)), "95 %"), Series(1, "beta", (Spot(1, 2),))]
     plot = LineChart("label", series, Axis(), Axis()).plot()
-    names = {mark.words: mark for mark in plot.marks if isinstance(mark, Text) and mark.look == "name"}
+    names = {mark.words: mark for mark in plot.marks if isinstance(mark, Text) and mark.look == "end"}
     assert set(names) == {"alpha 95 %", "beta"}
     assert names["alpha 95 %"].x == plot.across(4) and names["beta"].x == plot.across(1)
 

@@ -138,9 +138,24 @@ def test_a_number_that_is_not_for_publication_is_marked_wherever_it_is(
     assert json.loads(files["trace.json"])["results"][-1]["stand_in"] is True
 
 
+def test_the_scorecard_is_a_table_of_the_ratios_of_compare(report: Report, files: dict[str, str]) -> None:
+    table = list(csv.reader(io.StringIO(files["tables/scorecard.csv"])))
+    assert table[0] == ["workload", "metric", "configuration", "system", "relative to alpha"]
+    assert report.scorecard is not None
+    ratios = [ratio_words(point.ratio, point.unit) for point in report.scorecard.points]
+    assert [row[-1] for row in table[1:]] == ratios and {row[3] for row in table[1:]} == {"beta"}
+    assert all(ratio in files["report.md"].replace("\\[", "[") for ratio in ratios)
+
+
+def test_single_runs_are_no_means(tmp_path: Path) -> None:
+    folder = samples.write(tmp_path / "results", [samples.sample("alpha", "pictures", 8)])
+    text = report_files(make_report(load_report_results([str(folder)])))["report.md"]
+    assert "Single runs, without intervals." in text and "Geometric means of" not in text
+
+
 def test_the_text_has_the_order_of_the_page(files: dict[str, str]) -> None:
     heads = [line for line in files["report.md"].splitlines() if line.startswith("#")]
-    parts = ("# ", "## Do not publish", "## Numbers", "## Network of pictures", "## Network of texts",
+    parts = ("# ", "## Do not publish", "## Scorecard", "## Numbers", "## Network of pictures", "## Network of texts",
              "## Systems", "## Left out", "## Methods", "## Citations", "## All results")  # fmt: skip
     places = [next(place for place, head in enumerate(heads) if head.startswith(part)) for part in parts]
     assert places == sorted(places)

@@ -161,7 +161,7 @@ def test_a_system_has_the_same_look_in_the_charts_of_all_workloads(tmp_path: Pat
         for figures in facet.charts.values()
         for figure in figures
         for mark in figure.plot.marks
-        if isinstance(mark, Text) and mark.look == "name"
+        if isinstance(mark, Text) and mark.look == "end"
     ]
     assert set(marks) == {("alpha", 0), ("beta", 1)}
 

@@ -137,10 +137,17 @@ def test_marks_are_where_their_values_are() -> None:
 def test_a_file_has_a_width_and_its_own_colours() -> None:
     root = ElementTree.fromstring(plot().fixed(332.6))
     assert root.get("width") == "332.6" and root.get("viewBox") == "-40 -20 332.6 162"
+    sheet = next(root.iter(f"{SVG}rect"))
+    assert (sheet.get("x"), sheet.get("width"), sheet.get("fill")) == ("-40", "332.6", "#ffffff")
     circle = next(root.iter(f"{SVG}circle"))
     assert float(circle.get("cx", "")) == pytest.approx((332.6 - 100) / 2)
     assert circle.get("fill", "").startswith("#") and circle.get("class") is None
     assert "%" not in re.sub(r"<title>.*?</title>", "", plot().fixed(300)) and "var(" not in plot().fixed(300)
+
+
+def test_a_file_is_wider_than_asked_for_where_names_need_it() -> None:
+    wide = Plot("label", 100, Scale(0, 1), margins=Margins(400, 10))
+    assert ElementTree.fromstring(wide.fixed(200)).get("width") == str(int(410 + svg.LEAST_AREA))
 
 
 def test_a_page_and_a_file_have_the_same_marks() -> None:

@@ -10,6 +10,7 @@ from unit.report.chart_results import with_fields, workload_of
 from sifmark.report.load import load_report_results
 from sifmark.report.numbers import number_tables
 from sifmark.report.results import ReportResults
+from sifmark.report.scorecard import scorecard_of
 from sifmark.report.workloads import workloads_of
 from sifmark.results.comparison.scaling import BATCH, DEVICES, REPLICAS, STRONG, WEAK
 from sifmark.results.numbers import format_number
@@ -73,6 +74,7 @@ def test_the_latency_beside_a_rate_is_that_of_the_same_results(tmp_path: Path) -
         latency = workload.beside(row.point, "latency_p99")
         assert latency is not None and latency.results == row.point.results
         assert row.cells[place].text == format_number(1000 * latency.value)
+        assert row.cells[place + 1].small == "within 20 ms"
 
 
 def test_kinds_and_precisions_are_workloads_of_their_own(tmp_path: Path) -> None:
@@ -97,3 +99,22 @@ def test_two_data_sources_have_different_names(tmp_path: Path) -> None:
     documents = [samples.sample("alpha", "pictures", 8, data__source=source) for source in ("synthetic", "folder")]
     anchors = [each.anchor for each in workloads_of(results_of(tmp_path, documents))]
     assert len(set(anchors)) == len(anchors) >= 1
+
+
+def test_variants_are_named_where_a_configuration_is(tmp_path: Path) -> None:
+    documents = [
+        samples.sample(
+            *(site, "pictures", 8, repeat),
+            configuration__compile=compiled,
+            metrics__throughput={"value": 100.0 * (1 + compiled) + repeat, "unit": "images/s"},
+        )
+        for site in samples.SYSTEMS
+        for compiled in (False, True)
+        for repeat in (1, 2, 3)
+    ]
+    results = results_of(tmp_path, documents)
+    workload = workload_of(results, "training")
+    (table,) = number_tables([workload])
+    assert {row.cells[0].small for row in table.blocks[0].rows} == {"compile true"}
+    card = scorecard_of(results, [workload])
+    assert card is not None and card.groups[0].cells[0].configuration == "batch size 8, compile true"
