@@ -7,7 +7,8 @@ from reached import reached_lines
 
 from sifmark.core import paths
 from sifmark.core.console import markdown_lines, markdown_text
-from sifmark.report.outputs.printed import pictures_of
+from sifmark.report.outputs.printed import WIDTH, pictures_of
+from sifmark.report.paper import pixels_of
 from sifmark.report.published import source_of
 from sifmark.studies.load import load_study
 from sifmark.studies.published.figures import PublishedStudy, PublishedTable
@@ -21,9 +22,9 @@ _HEAD = """# Published tables and figures
 
 Look at what the six studies print before you put your results beside them.
 
-Tables are as printed. Ratios are also hollow bars beside what they are relative to, or hollow marks along what \
-differs; a filled part is a printed range. Numbers along devices or batch sizes are also curves. Charts whose numbers \
-a document does not print are listed, not drawn. These commands draw all pictures, also as PNG and PDF:
+Tables are as printed. Ratios are also bars below what they are relative to, or hollow marks along what differs; a \
+pale part or an interval is a printed range. Numbers along devices or batch sizes are also curves. Charts whose \
+numbers a document does not print are listed, not drawn. These commands draw all pictures, also as PNG and PDF:
 
 ```sh
 {commands}
@@ -51,13 +52,12 @@ def published_page() -> str:
 
 def published_pictures() -> dict[Path, str]:
     """Return the pictures of the page as SVG, by their paths."""
-    from sifmark.report.charts.render import paper_svg
-
     drawn: dict[Path, str] = {}
     for name in STUDIES:
         study = load_published(name)
         charts = (chart for table in repeated_tables(load_study(name), study) for chart in pictures_of(study, table))
-        drawn |= {PICTURES / f"{chart.name}.svg": paper_svg(chart).decode() for chart in charts}
+        figures = (figure for chart in charts for figure in chart.figures)
+        drawn |= {PICTURES / f"{each.name}.svg": each.plot.fixed(pixels_of(WIDTH)) for each in figures}
     return drawn
 
 
@@ -78,7 +78,8 @@ def _section(study: Study, published: PublishedStudy) -> Iterator[str]:
             yield f"{markdown_text(source_of(published, table))}.\n"
             yield "\n".join([*markdown_lines([table.columns, *table.rows]), ""])
             for chart in pictures_of(published, table):
-                yield f"![{markdown_text(chart.title)}](../pictures/published/{chart.name}.svg)\n"
+                for figure in chart.figures:
+                    yield f"![{markdown_text(figure.plot.label)}](../pictures/published/{figure.name}.svg)\n"
     if missing := [table for table in tables if not table.rows]:
         yield "| not drawn | why |\n|---|---|"
         yield from (

@@ -100,17 +100,18 @@ def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Pat
     from sifmark.report.packages import require_packages
 
     require_packages("pictures")
-    from sifmark.report.charts.render import paper_files
-    from sifmark.report.outputs.printed import pictures_of
+    from sifmark.report.outputs.printed import WIDTH, pictures_of
+    from sifmark.report.paper import figure_files
 
     folder.mkdir(parents=True, exist_ok=True)
     files: list[tuple[str, str]] = []
     for table in tables:
         for chart in pictures_of(study, table):
-            for name, content in paper_files(chart).items():
-                with atomic_path(folder / name) as draft:
-                    draft.write_bytes(content)
-                files.append((str(folder / name), chart.title))
+            for figure in chart.figures:
+                for name, content in figure_files(figure, WIDTH).items():
+                    with atomic_path(folder / name) as draft:
+                        draft.write_bytes(content)
+                    files.append((str(folder / name), chart.title))
         if table.no_numbers:
             status(printable(f"{study.name}/{table.name}: {table.no_numbers}"))
     record = [{"file": file, "title": title} for file, title in files]

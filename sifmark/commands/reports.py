@@ -127,7 +127,7 @@ def _report_left_out(report: Report) -> None:
 @cli.argument("folders", "Folders with results of studies, sites or dates.", "FOLDER", nargs=-1)
 @cli.by_option
 @cli.option("--title", "Title of the site. [default: the folder's name]", "TEXT")
-@cli.option("--charts", "Most charts; the rest has tables alone. [default: 100]", "N", least=0)
+@cli.option("--charts", "Most charts; the rest has tables alone. [default: 1000]", "N", least=0)
 @cli.flag("--with-results", "Also copy the results, and link to them.")
 @anonymous_flag
 @anonymous_sites_flag
@@ -137,7 +137,7 @@ def site(
     folders: Sequence[str],
     by: str = "",
     title: str = "",
-    charts: int = 100,
+    charts: int = 1000,
     with_results: bool = False,
     anonymous: bool = False,
     anonymous_sites: bool = False,
@@ -146,15 +146,12 @@ def site(
 ) -> None:
     """Write a site of many studies and dates: static pages.
 
-    With the history of each configuration, and a page for each device, workload and study. It needs no scripts and no
+    With the history of each configuration, and a page for each device, workload and study. It needs no
     network, so any web server will do.
     """
-    from sifmark.report.packages import require_packages
-
-    require_packages("a site of reports")
     from sifmark.report.site.folder import folder_of_site, write_site
     from sifmark.report.site.pages import site_pages
-    from sifmark.report.site.site import SiteOptions, copies, draw, make_site
+    from sifmark.report.site.site import SiteOptions, copies, make_site
 
     options = SiteOptions(
         title=title,
@@ -166,8 +163,8 @@ def site(
     )
     folder_of_site(Path(target))
     made = make_site([Path(folder) for folder in folders], options)
-    status(f"{counted(len(made.results.members), 'result')} read; drawing {counted(len(made.charts()), 'chart')}")
-    pages = dict(site_pages(made, draw(made, options.processes)))
+    status(f"{counted(len(made.results.members), 'result')} read")
+    pages = dict(site_pages(made))
     vanished = write_site(Path(target), {**copies(made), **pages})
     list_left_out(made.results.invalid, made.results.duplicates, "left out, not valid")
     count = sum(name.endswith(".html") for name in pages)
@@ -176,7 +173,7 @@ def site(
         "pages": count,
         "removed": len(vanished),
         "results": len(made.results.members),
-        "charts": len(made.charts()),
+        "charts": made.chart_count,
         "series": len(made.history.series),
         "changes": len(made.history.changes()),
         "invalid": len(made.results.invalid),

@@ -219,7 +219,7 @@ class BarChart:
         legend = _legend(self.parts)
         names = max((text_width(row.label, 12.5) * WIDER for row in self.rows), default=0) + 12
         left = names + (max(map(text_width, groups)) + 8 if any(groups) else 0)
-        right = max((text_width(row.text, 12.5) for row in self.rows), default=0) + 12
+        right = max((text_width(row.text, 12.5) * WIDER for row in self.rows), default=0) + 12
         top = 8 + _LEGEND_ROW * (1 + max((line for line, _, _ in legend), default=-1))
         plot = Plot(self.label, height, scale, margins=Margins(left, right, top, 4))
         for number, (line, dx, words) in enumerate(legend, start=1):

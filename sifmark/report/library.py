@@ -11,7 +11,6 @@ from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
 from sifmark.report.anonymous import anonymiser_of
 from sifmark.report.load import load_report_results, references_at
-from sifmark.report.packages import require_packages
 from sifmark.report.paper import require_width
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
@@ -124,8 +123,6 @@ def report(
     with step("read results"):
         results_of_it = _results(options, settings or load_settings())
         made = make_report(results_of_it, _study(options) if study else None, title)
-    if any(not chart.is_table for chart in made.charts):
-        require_packages("charts that a study declares")
     names = []
     with step(f"write {folder}") as progress:
         for name in write_report(made, target, paper):

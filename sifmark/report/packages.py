@@ -6,5 +6,5 @@ EXTRA, PACKAGES = "report", {"vl_convert": "vl-convert-python"}  # by module
 
 
 def require_packages(purpose: str) -> None:
-    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs it: `a site of reports`."""
+    """Raise SifmarkError if a package of the extra is missing. `purpose` is what needs it: `PDF and PNG of charts`."""
     require_extra(EXTRA, purpose, PACKAGES)

@@ -8,8 +8,6 @@ from typing import Any
 
 from sifmark import __version__
 from sifmark.core.console import counted
-from sifmark.report.charts.render import page_svg
-from sifmark.report.charts.theme import page_style as legacy_style
 from sifmark.report.content.appendix import groups_of
 from sifmark.report.content.tables import MOST_COLUMNS, all_marks, basis_of, notes_of_ratios, ratio_words
 from sifmark.report.describe import mean_text
@@ -27,7 +25,6 @@ _HERE = Path(__file__).parent
 _NAMES: dict[str, Any] = {
     "axis_plot": axis_plot,
     "cell_plot": cell_plot,
-    "drawing": page_svg,
     "judged": judged,
     "mean_text": mean_text,
     "ratio_words": ratio_words,
@@ -95,16 +92,13 @@ def _notes(report: Report) -> Iterator[str]:
 
 def page_style(report: Report) -> str:
     """Return the style of a report: of its page, its charts, and the boxes that hide systems."""
+    return f"{shared_style()}\n{filter_rules(len(report.results.systems))}"
+
+
+def shared_style() -> str:
+    """Return the style that pages of reports and of sites have in common, with that of charts."""
     own = (_HERE / "page.css").read_text("utf-8").replace("FONT", FONT)
-    # Vega drew what a study declares.
-    declared = legacy_style() if any(not chart.is_table for chart in report.charts) else ""
-    filters = filter_rules(len(report.results.systems))
-    return "\n".join((colours_and_marks(), fluid_style(), own, filters, declared))
-
-
-def style_sheet() -> str:
-    """Return the style of sites, with the colours of their charts."""
-    return (_HERE / "style.css").read_text("utf-8") + legacy_style()
+    return "\n".join((colours_and_marks(), fluid_style(), own))
 
 
 def _policy(style: str) -> str:

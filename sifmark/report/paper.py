@@ -19,12 +19,17 @@ def require_width(width: float) -> None:
     require_packages("PDF and PNG of charts")
 
 
+def pixels_of(width: float) -> float:
+    """Return a width in mm in px of CSS."""
+    return width / _INCH * _PX_PER_INCH
+
+
 def figure_files(figure: Figure, width: float | None = None) -> dict[str, bytes]:
     """Return a chart as the files `NAME.svg` and, with a width in mm, `NAME.pdf` and `NAME.png` of that width.
 
     Letters keep their size of 9 points: a narrow chart has less room, not smaller letters.
     """
-    pixels = (width or USUAL_WIDTH) / _INCH * _PX_PER_INCH
+    pixels = pixels_of(width or USUAL_WIDTH)
     files = {f"{figure.name}.svg": figure.plot.fixed(pixels).encode()}
     if width is not None:
         import vl_convert

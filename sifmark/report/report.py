@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from sifmark.core.errors import SifmarkError
-from sifmark.report.charts.chart import Chart
 from sifmark.report.content.appendix import AppendixEntry, appendix_of
 from sifmark.report.content.citations import Work, works_of
 from sifmark.report.content.methods import methods_of
@@ -13,6 +12,7 @@ from sifmark.report.content.systems import Card, SystemTable, cards_of, system_t
 from sifmark.report.figures import over_published
 from sifmark.report.forms import Figure
 from sifmark.report.numbers import NumberTable, number_tables
+from sifmark.report.outputs.chart import Chart
 from sifmark.report.outputs.measured import output_charts
 from sifmark.report.results import ReportResults
 from sifmark.report.scorecard import Scorecard, scorecard_of
@@ -66,8 +66,9 @@ class Report:
 
     @property
     def every_figure(self) -> tuple[Figure, ...]:
-        """The charts in the order of the page, without those that the study declares."""
-        return (*self.figures, *(figure for strip in self.strips for figure in strip.figures))
+        """The charts in the order of files: those of results, and those that the study declares."""
+        of_strips = (figure for strip in self.strips for figure in strip.figures)
+        return (*self.figures, *of_strips, *(figure for chart in self.charts for figure in chart.figures))
 
 
 def make_report(results: ReportResults, study: Study | None = None, title: str = "") -> Report:

@@ -16,8 +16,6 @@ import orjson
 from sifmark.core.errors import UsageError
 from sifmark.core.files import read_bounded, scratch_dir, write_json
 from sifmark.core.locks import exclusive_lock
-from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.render import paper_files
 from sifmark.report.files.files import file_names, report_files
 from sifmark.report.page import render_page
 from sifmark.report.paper import figure_files
@@ -152,11 +150,4 @@ def _contents(report: Report, paper: float | None) -> Iterator[tuple[str, bytes]
     yield from ((name, text.encode()) for name, text in report_files(report, is_for_paper).items())
     for figure in report.every_figure:
         yield from ((f"{PLOTS}/{name}", content) for name, content in figure_files(figure, paper).items())
-    for chart in report.charts:
-        if not chart.is_table:
-            yield from ((f"{PLOTS}/{name}", content) for name, content in _declared_files(chart, is_for_paper))
     yield PAGE, render_page(report, file_names(), is_for_paper).encode()
-
-
-def _declared_files(chart: Chart, is_for_paper: bool) -> Iterator[tuple[str, bytes]]:
-    return ((name, content) for name, content in paper_files(chart).items() if is_for_paper or name.endswith(".svg"))

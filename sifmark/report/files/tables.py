@@ -7,11 +7,11 @@ from enum import Enum
 
 from sifmark.core.console import markdown_lines
 from sifmark.core.spreadsheets import write_rows
-from sifmark.report.charts.chart import Chart
 from sifmark.report.content.systems import SystemTable
 from sifmark.report.content.tables import MOST_COLUMNS, Measured, WorkloadTable, all_marks, basis_of, ratio_words
 from sifmark.report.describe import mean_text
 from sifmark.report.numbers import NumberBlock, NumberTable
+from sifmark.report.outputs.chart import Chart
 from sifmark.report.report import Report
 from sifmark.report.scorecard import Scorecard
 from sifmark.report.texts import slug

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 
 from sifmark.core.console import markdown_text
-from sifmark.report.charts.chart import Chart
 from sifmark.report.content.overview import Notice
 from sifmark.report.content.strips import Strip
 from sifmark.report.files.tables import (
@@ -16,6 +15,7 @@ from sifmark.report.files.tables import (
     systems_table,
 )
 from sifmark.report.forms import Figure
+from sifmark.report.outputs.chart import Chart
 from sifmark.report.report import LeftOut, Report
 
 
@@ -139,7 +139,8 @@ def _picture(figure: Figure) -> str:
 def _declared(chart: Chart) -> str:
     if chart.is_table:
         return _table(output_table(chart))
-    return f"{_image(chart.title, chart.name)}\n\n{markdown_text(chart.caption)}"
+    images = "\n\n".join(_image(chart.title, figure.name) for figure in chart.figures)
+    return f"{images}\n\n{markdown_text(chart.caption)}"
 
 
 def _image(title: str, name: str) -> str:

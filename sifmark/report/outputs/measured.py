@@ -1,56 +1,61 @@
-"""The tables and figures that a study declares, filled with results, and with the published figures as hollow marks."""
+"""The tables and figures that a study declares, filled with results, and with the published figures as diamonds."""
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import PurePath
 from typing import Any
 
 from sifmark.report.anonymous import WITHHELD
-from sifmark.report.charts import axes
-from sifmark.report.charts.axes import Axis
-from sifmark.report.charts.chart import Chart, ChartTable, Spec
-from sifmark.report.charts.glyphs import (
-    Curve,
-    Datum,
-    Failed,
-    HeatCell,
-    Printed,
-    bars,
-    cells,
-    curves,
-    failures,
-    layered,
-    panel_chart,
-    published,
+from sifmark.report.describe import (
+    describe,
+    describe_failure,
+    describe_published,
+    failure_text,
+    mean_text,
+    published_text,
+    quantity_text,
+    remarks,
+    scale_of_points,
 )
-from sifmark.report.charts.series import (
-    Place,
-    PointSeries,
-    failed_runs,
-    lines_of,
-    most_complete,
-    printed_figures,
-    styles_of,
+from sifmark.report.forms import (
+    Axis,
+    BarChart,
+    BarRow,
+    Cross,
+    Diamond,
+    LineChart,
+    Series,
+    place_of,
+    shown,
+    spot_of,
+    system_labels,
 )
-from sifmark.report.charts.words import (
+from sifmark.report.outputs.cells import Cell, CellChart
+from sifmark.report.outputs.chart import (
+    Chart,
+    ChartTable,
     caption,
     caption_missing,
-    caption_more_lines,
     caption_reservations,
     caption_sources,
+    file_name,
+    titled,
 )
-from sifmark.report.describe import describe, failure_text, mean_text, published_text, remarks, scale_of_points
 from sifmark.report.outputs.members import RunsOf, runs_of_results
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults
-from sifmark.report.texts import distinct, short
-from sifmark.report.variants import PER_DEVICE, system_labels, variant, variant_fields
+from sifmark.report.svg import Plot, tick_text
+from sifmark.report.texts import LONGEST_NAME, distinct, short
+from sifmark.report.variants import PER_DEVICE, variant, variant_fields
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.comparison.scaling import WEAK
 from sifmark.results.documents import value_at
+from sifmark.results.numbers import Scale
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Output, Run, Scalar, Study
@@ -59,6 +64,35 @@ _INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
 SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
+_LONGEST_LABEL = 24  # characters of a name at the end of a line
+_WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
+MOST_BARS = 60  # of a plot: more are in the table alone
+
+
+@dataclass(frozen=True)
+class Place:
+    """The axis along which runs differ: a field, and what it is called."""
+
+    field: str  # by its dotted path in a result
+    name: str  # batch size
+
+    def of(self, fields: Mapping[str, Any]) -> float | None:
+        """Return where on the axis a result is, or None if it has no place there."""
+        value: Any = fields.get(self.field)
+        return value if type(value) in (int, float) and math.isfinite(value) and value > 0 else None
+
+    def text(self, fields: Mapping[str, Any]) -> str:
+        """Return the place in words: `batch size 64`."""
+        return f"{self.name} {format_value(fields.get(self.field))}"
+
+
+@dataclass(frozen=True)
+class PointSeries:
+    """Points that one line joins."""
+
+    label: str
+    system: int  # the place of its system among all; of results of one system, that of the line
+    points: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
@@ -84,6 +118,30 @@ class FilledOutput:
     def quantity(self) -> str:
         """What is measured, in words."""
         return column_of(self.output.y).replace("_", " ")
+
+    @property
+    def scale(self) -> Scale:
+        """The unit in which its numbers are shown."""
+        return scale_of_points(self.points)
+
+    @cached_property
+    def shown(self) -> list[Series]:
+        """As many lines as a chart can show, of points that have a place, in units of the scale."""
+        labels = distinct(short(line.label, _LONGEST_LABEL) for line in self.lines)
+        return shown(
+            [
+                Series(
+                    line.system,
+                    label,
+                    tuple(
+                        spot_of(x, point, line.label, f"{self.place.name} {self.at(point)}", self.scale.factor)
+                        for point in line.points
+                        if (x := self.place.of(point.fields)) is not None
+                    ),
+                )
+                for label, line in zip(labels, self.lines, strict=True)
+            ]
+        )
 
     @property
     def is_named(self) -> bool:
@@ -167,6 +225,11 @@ def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
     return WITHHELD if anonymous else PurePath(value).name
 
 
+def _labels(results: ReportResults) -> dict[str, str]:
+    """Return the systems as tables name them."""
+    return system_labels(results, LONGEST_NAME)
+
+
 def _field_of(results: ReportResults, key: str) -> str:
     """Return the field of results that has a key of runs."""
     return results.by if key == SYSTEM else FIELD_OF.get(key, key)
@@ -175,7 +238,7 @@ def _field_of(results: ReportResults, key: str) -> str:
 def _text(results: ReportResults, system: str, fields: Mapping[str, Any], key: str) -> str:
     """Return the value of a key of runs as a label."""
     if key == SYSTEM:
-        return system_labels(results)[system]
+        return _labels(results)[system]
     value = fields.get(_field_of(results, key))
     return _NOTHING if value is None else short(format_value(value))
 
@@ -222,7 +285,7 @@ def _lines(
         groups[*values, variants.get(id(point), "")].append(point)
     fields = [_field_of(results, key) for key in keys if key != SYSTEM]
     shown = [field for field in fields if len({str(point.fields.get(field)) for point in points}) > 1]
-    names, several = system_labels(results), len({point.system for point in points}) > 1
+    names, several = _labels(results), len({point.system for point in points}) > 1
     labels = distinct(
         ", ".join(
             filter(
@@ -232,93 +295,101 @@ def _lines(
         or (column_of(first.metric) if place.field == results.by else names[first.system])
         for (*_, more), (first, *_) in groups.items()
     )
-    systems = [results.systems[0] if place.field == results.by else first.system for first, *_ in groups.values()]
     return tuple(
-        PointSeries(label, style, tuple(sorted(members, key=lambda point: place.of(point.fields) or 0)))
-        for label, style, members in zip(labels, styles_of(results, systems), groups.values(), strict=True)
+        PointSeries(
+            label,
+            number if len(results.systems) == 1 else place_of(results, members[0].system),
+            tuple(sorted(members, key=lambda point: place.of(point.fields) or 0)),
+        )
+        for number, (label, members) in enumerate(zip(labels, groups.values(), strict=True))
     )
 
 
 def _chart(filled: FilledOutput) -> Chart:
-    output = filled.output
-    draw = {"line": _line_spec, "bar": _bar_spec, "heat-map": _map_spec}.get(output.kind)
-    if output.kind == "line" and filled.is_named:
-        draw = _bar_spec
-    name = re.sub(r"[^a-z0-9]+", "-", f"study-{output.name}".lower()).strip("-")
-    spec = panel_chart([draw(each) for each in filled.by_unit]) if draw and filled.lines else {}
-    return Chart(name, output.title, _caption(filled, draw is _line_spec), spec, _table(filled))
-
-
-def _caption(filled: FilledOutput, shows_failures: bool) -> str:
-    output, points = filled.output, filled.points
-    if output.kind in ("line", "bar") and points:
-        more = [
-            *(() if shows_failures else caption_missing(filled.failed)),
-            *caption_sources(filled.marks),
-            *caption_more_lines(len(filled.lines), len(most_complete(_curves(filled)))),
-        ]
-        return caption(output.title, points, filled.failed if shows_failures else (), *more)
-    intervals = [_INTERVALS] if output.kind == "table" and any(point.mean.low is not None for point in points) else []
-    names = dict.fromkeys(mark.source for mark in filled.marks if output.kind == "table")
-    printed = [f"Published figures: {'; '.join(names)}."] if names else []
-    return caption(
-        output.title, (), (), "Numbers are means over repeats.", *intervals, *printed, *caption_reservations(points)
+    kind = filled.output.kind
+    if kind == "line" and any(each.is_named for each in filled.by_unit):
+        kind = "bar"
+    draw = {"line": _line_plot, "bar": _bar_plot, "heat-map": _cell_plot}.get(kind)
+    plots = tuple(map(draw, filled.by_unit)) if draw else ()
+    return Chart(
+        file_name("study", filled.output.name), filled.output.title, _caption(filled, kind), plots, _table(filled)
     )
 
 
-def _curves(filled: FilledOutput) -> list[Curve]:
-    """Return the lines with their places as names."""
-    return [
-        Curve(line.label, line.style, tuple(_datum(filled, line, point) for point in line.points))
-        for line in filled.lines
+def _caption(filled: FilledOutput, kind: str) -> str:
+    title, points = filled.output.title, filled.points
+    if kind == "line" and points:
+        left = sum(len(each.lines) - len(each.shown) for each in filled.by_unit)
+        sources = caption_sources(filled.marks)
+        return caption(title, points, filled.failed, *sources, *_left_out(left, "line"))
+    if kind == "bar" and points:
+        left = sum(max(0, len(each.points) - MOST_BARS) for each in filled.by_unit)
+        return caption(title, points, (), *caption_missing(filled.failed), *_left_out(left, "bar"))
+    intervals = [_INTERVALS] if kind == "table" and any(point.mean.low is not None for point in points) else []
+    names = dict.fromkeys(mark.source for mark in filled.marks if kind == "table")
+    printed = [f"Published figures: {'; '.join(names)}."] if names else []
+    means = "Numbers are means over repeats."
+    return caption(title, (), (), means, *intervals, *printed, *caption_reservations(points))
+
+
+def _left_out(count: int, what: str) -> list[str]:
+    return [f"The table has {count} {what}s more, which are not drawn."] if count else []
+
+
+def _line_plot(filled: FilledOutput) -> Plot:
+    """Return lines over the places of runs, with failures and published figures at theirs."""
+    place, scale, series = filled.place, filled.scale, filled.shown
+    printed = [(x, mark) for mark in filled.marks if (x := place.of(mark.conditions)) is not None]
+    diamonds = [
+        Diamond(x, end / scale.factor, describe_published(mark, place.text(mark.conditions)))
+        for x, mark in printed
+        for end in dict.fromkeys(each for each in (mark.low, mark.high) if each is not None)
     ]
+    crosses = [
+        Cross(x, place_of(filled.results, each.system), describe_failure(each, place.text(fields)))
+        for each in filled.failed
+        if (x := place.of(fields := each.result.observation.fields)) is not None
+    ]
+    crosses += [
+        Cross(x, None, describe_published(mark, place.text(mark.conditions))) for x, mark in printed if mark.low is None
+    ]
+    values = [*(spot.y for each in series for spot in each.spots), *(each.y for each in diamonds)]
+    is_log = min(values) > 0 and max(values) / min(values) > _WIDEST
+    places = [spot.x for each in series for spot in each.spots]
+    places += [*(each.x for each in crosses), *(each.x for each in diamonds)]
+    up = Axis(f"{titled(filled.quantity, scale.unit)}{', logarithmic' if is_log else ''}", is_log)
+    label = f"{filled.output.title}, {filled.quantity} by {place.name}"
+    return LineChart(label, series, places_axis(place.name, places), up, crosses, (), diamonds).plot()
 
 
-def _datum(filled: FilledOutput, line: PointSeries, point: Point) -> Datum:
-    mean, place = point.mean, filled.at(point)
-    words = describe(point, line.label, f"{filled.place.name} {place}")
-    repeats = tuple(point.row.values(point.metric))
-    return Datum(place, mean.value or 0.0, mean.low, mean.high, repeats, words, f"#{point.results[0].anchor}")
+def places_axis(title: str, values: Iterable[float]) -> Axis:
+    """Return a logarithmic axis for what is doubled, such as batch sizes and devices: ticks where runs are."""
+    at = sorted(set(values))
+    room = (at[-1] / at[0]) ** 0.04 if len(at) > 1 else 2.0
+    return Axis(title, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
 
 
-def _printed(filled: FilledOutput) -> tuple[list[Printed], list[Failed]]:
-    """Return the published figures that have a place."""
-    return ([], []) if filled.is_named else printed_figures(filled.marks, filled.place)
-
-
-def _y_axis(filled: FilledOutput, lines: Sequence[Curve], printed: Sequence[Printed], bars_: bool) -> Axis:
-    marks = [mark for line in lines for mark in line.marks]
-    values = [*(value for mark in marks for value in (mark.y, *mark.repeats)), *(each.high for each in printed)]
-    axis = axes.from_zero if bars_ else axes.quantity
-    return axis(filled.quantity, filled.points[0].unit, values, [mark.high for mark in marks])
-
-
-def _line_spec(filled: FilledOutput) -> Spec:
-    lines = most_complete(lines_of(filled.lines, filled.place))
-    printed, printed_failures = _printed(filled)
-    failed = [*failed_runs(filled.results, filled.failed, filled.place), *printed_failures]
-    places = [mark.x for line in lines for mark in line.marks]
-    places += [*(each.x for each in failed), *(each.x for each in printed)]
-    x, y = axes.doubling(filled.place.name, places), _y_axis(filled, lines, printed, False)
-    return layered(x, y, *published(printed), *curves(lines), *failures(failed))
-
-
-def _bar_spec(filled: FilledOutput) -> Spec:
-    """Return bars beside each other at each place, in the order of the places."""
-    lines = most_complete(_curves(filled))
-    printed = [_at_name(each) for each in _printed(filled)[0]]
-    x = axes.names(filled.place.name, _places(filled, printed))
-    return layered(x, _y_axis(filled, lines, printed, True), *bars(lines), *published(printed))
-
-
-def _at_name(printed: Printed) -> Printed:
-    """Return a published figure whose place is a name, so that bars have room beside each other."""
-    return replace(printed, x=f"{float(printed.x):g}", curve=printed.description, note="")
-
-
-def _places(filled: FilledOutput, printed: Sequence[Printed] = ()) -> list[str]:
-    places = dict.fromkeys([*(filled.at(point) for point in filled.points), *(str(each.x) for each in printed)])
-    return list(places) if filled.is_named else sorted(places, key=_number)
+def _bar_plot(filled: FilledOutput) -> Plot:
+    """Return bars below each other, by place."""
+    named = len(filled.lines) > 1
+    placed = [(filled.at(point), line, point) for line in filled.lines for point in line.points]
+    if not filled.is_named:
+        placed.sort(key=lambda each: _number(each[0]))
+    else:
+        order = list(dict.fromkeys(at for at, _, _ in placed))
+        placed.sort(key=lambda each: order.index(each[0]))
+    rows = [
+        BarRow(
+            system=place_of(filled.results, point.system),
+            label=short(line.label, _LONGEST_LABEL) if named else at,
+            parts=((point.value, describe(point, line.label, f"{filled.place.name} {at}")),),
+            text=quantity_text(point.mean, point.unit),
+            note="; ".join(f"published: {words}" for words in dict.fromkeys(_published_beside(filled, point))),
+            group=at if named else "",
+        )
+        for at, line, point in placed[:MOST_BARS]
+    ]
+    return BarChart(f"{filled.output.title}: {filled.quantity} by {filled.place.name}", rows).plot()
 
 
 def _number(text: str) -> tuple[float, str]:
@@ -328,22 +399,21 @@ def _number(text: str) -> tuple[float, str]:
         return float("inf"), text
 
 
-def _map_spec(filled: FilledOutput) -> Spec:
+def _cell_plot(filled: FilledOutput) -> Plot:
     """Return a cell for each place of each line, the darker the larger."""
-    most = max(point.mean.value or 0.0 for point in filled.points) or 1.0
-    factor = scale_of_points(filled.points).factor
+    most, scale = max(point.value for point in filled.points) or 1.0, filled.scale
     every = [
-        HeatCell(
-            *(filled.at(point), line.label, axes.compact(datum.y / factor), datum.y / most),
-            *(datum.description, datum.href),
+        Cell(
+            *(filled.at(point), line.label, tick_text(point.value / scale.factor), point.value / most),
+            describe(point, line.label, f"{filled.place.name} {filled.at(point)}"),
         )
         for line in filled.lines
         for point in line.points
-        for datum in (_datum(filled, line, point),)
     ]
-    x = axes.names(filled.place.name, _places(filled), domain=False, ticks=False)
-    y = axes.names(None, [line.label for line in filled.lines], labelLimit=300, domain=False, ticks=False)
-    return layered(x, y, *cells(every), width={"step": 52}, height={"step": 26})
+    places = dict.fromkeys(cell.x for cell in every)
+    columns = list(places) if filled.is_named else sorted(places, key=_number)
+    title = f"{filled.place.name}; {titled(filled.quantity, scale.unit)}"
+    return CellChart(filled.output.title, title, columns, [line.label for line in filled.lines], every).plot()
 
 
 def _table(filled: FilledOutput) -> ChartTable:
@@ -352,7 +422,7 @@ def _table(filled: FilledOutput) -> ChartTable:
     scales = {each.points[0].unit: scale_of_points(each.points) for each in filled.by_unit}
     unit = next(iter(scales.values())).unit if len(scales) == 1 else ""
     header = [filled.place.name, *(key.replace("_", " ") for key in filled.keys), _VARIANT]
-    header += [axes.titled(filled.quantity, unit), "unit", "repeats", "published", "remarks"]
+    header += [titled(filled.quantity, unit), "unit", "repeats", "published", "remarks"]
 
     def row(system: str, fields: Mapping[str, Any], more: str, *rest: str) -> tuple[str, ...]:
         return (*(_text(results, system, fields, key) for key in (output.x, *filled.keys)), more, *rest)

@@ -5,24 +5,23 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sifmark.report.charts import axes
-from sifmark.report.charts.chart import WORDS, Chart, ChartTable, Layer, Spec, layer
-from sifmark.report.charts.glyphs import Printed, layered, panel_chart, published, reference, stacked
-from sifmark.report.charts.theme import MUTED, PAPER, SYSTEMS
-from sifmark.report.charts.words import short_phrase
+from sifmark.report.forms import Axis, BarChart, BarRow, LineChart, Series, Spot
+from sifmark.report.outputs.chart import Chart, ChartTable, file_name, short_phrase, titled
+from sifmark.report.outputs.measured import places_axis
 from sifmark.report.published import row_words, source_of
+from sifmark.report.svg import Plot, Rule
 from sifmark.report.texts import distinct
 from sifmark.results.catalogue import column_of
 from sifmark.studies.published.figures import Bound, Conditions, Figure, PublishedStudy, PublishedTable, Reference
 from sifmark.studies.study import Scalar
 
+WIDTH = 178.0  # mm: labels of rows are as long as documents make them
 _CURVES = "The numbers of the table, as printed; lines join those that differ in nothing else."
-_RANGES = "Bars and marks are hollow, as all that is published; a filled part is the range that is printed."
+_RANGES = "A range that is printed has a pale part, or an interval."
 RELATIVE = "relative"
 _AGAINST = "Against"  # the column whose cells say what a ratio is to
 _PAIR = " > "  # in a cell that names both sides
 _ALONG = ("devices", "batch_size", "batch_size_per_replica")  # numbers along which ratios make a curve
-_LINE, _THICKNESS = 24, 15
 _FEWEST = 3  # places of a curve that is worth a picture
 # What numbers may be along, and what may differ with it.
 _ALONG_CURVES = {
@@ -44,25 +43,24 @@ def draw_ratios(study: PublishedStudy, table: PublishedTable) -> Chart | None:
     panels = panels_of(study, table)
     if not panels:
         return None
-    specs = [ratio_spec(panel) for panel in panels]
     words = [f"{table.title}.", f"{source_of(study, table)}.", _RANGES, *_not_comparable(table)]
-    spec = specs[0] if len(specs) == 1 else stacked(*specs)
-    return Chart(picture_name(study, table), table.title, " ".join(words), spec, _cells(table))
+    plots = tuple(_ratio_curve(panel, panel.along) if panel.along else _ratio_bars(panel) for panel in panels)
+    return Chart(picture_name(study, table), table.title, " ".join(words), plots, _cells(table))
 
 
 def draw_curves(study: PublishedStudy, table: PublishedTable) -> Chart | None:
     """Return the numbers of a table along devices or a batch size; None if they are not along these."""
-    specs = curve_specs(study, table)
-    if not specs:
+    plots = tuple(_curve_plots(study, table))
+    if not plots:
         return None
     title = f"{table.title}: as curves"
     words = [f"{title}.", f"{source_of(study, table)}.", _CURVES, *_not_comparable(table)]
-    return Chart(f"{picture_name(study, table)}-curves", title, " ".join(words), panel_chart(specs), _cells(table))
+    return Chart(f"{picture_name(study, table)}-curves", title, " ".join(words), plots, _cells(table))
 
 
 def picture_name(study: PublishedStudy, table: PublishedTable) -> str:
     """Return the name of a picture, as its files have it."""
-    return re.sub(r"[^a-z0-9]+", "-", f"{study.name}-{table.name}".lower()).strip("-")
+    return file_name(study.name, table.name)
 
 
 def _cells(table: PublishedTable) -> ChartTable:
@@ -154,11 +152,6 @@ def reference_words(study: PublishedStudy, to: Reference) -> str:
     return short_phrase(", ".join(parts))
 
 
-def ratio_spec(panel: RatioPanel) -> Spec:
-    """Return a panel as a specification."""
-    return _ratio_curve(panel, panel.along) if panel.along else _ratio_bars(panel)
-
-
 def _ratio_label(study: PublishedStudy, table: PublishedTable, figure: Figure) -> str:
     to = figure.reference.conditions if figure.reference else {}
     row = row_words(table, figure.row)
@@ -185,60 +178,54 @@ def _device(study: PublishedStudy, name: str) -> str:
     return re.split(r", |: ", study.devices[name].title)[0].rsplit(" of ", 1)[0]
 
 
-def _ratio_bars(panel: RatioPanel) -> Spec:
-    """Return a hollow bar for each ratio, with the printed text at its end, below that of what it is relative to."""
+def _ratio_bars(panel: RatioPanel) -> Plot:
+    """Return a bar for each ratio, with the printed text at its end, below that of what it is relative to."""
     labels = distinct([panel.to, *(short_phrase(each.label) for each in panel.ratios)])
-    bars = [
-        {"y": label, "x": each.high, "low": each.low, "text": each.text, "description": _ratio_words(panel, each)}
-        for label, each in zip(labels[1:], panel.ratios, strict=True)
-    ]
-    base = {"y": labels[0], "x": 1.0, "low": 1.0, "text": "1", "description": f"{panel.to}: 1"}
-    x = axes.from_zero(short_phrase(panel.title), "1", [1.0, *(1.3 * each.high for each in panel.ratios)])
-    y = axes.names(None, labels, labelLimit=330, domain=False, ticks=False)
-    encoding = {"x": {"field": "x", **x}, "y": {"field": "y", **y}}
-    return {"layer": list(_bar_layers(bars, base)), "encoding": encoding, "height": {"step": _LINE}}
+    ranges = any(each.low != each.high for each in panel.ratios)
+    rows = [BarRow(None, labels[0], ((1.0, f"{panel.to}: 1"),), "1")]
+    for label, each in zip(labels[1:], panel.ratios, strict=True):
+        words = ratio_words(panel, each)
+        parts = ((each.low, words), (each.high - each.low, words)) if each.low != each.high else ((each.high, words),)
+        rows.append(BarRow(0, label, parts, each.text))
+    return BarChart(f"{panel.title}, to {panel.to}", rows, ("printed", "up to") if ranges else ()).plot()
 
 
-def _bar_layers(bars: Sequence[dict[str, object]], base: dict[str, object]) -> Iterator[Layer]:
-    bar = {"type": "bar", "height": _THICKNESS, "strokeWidth": 1.2}
-    yield layer([base], bar | {"fill": MUTED.light, "fillOpacity": 0.3, "stroke": MUTED.light}, **WORDS)
-    yield layer(bars, bar | {"fill": PAPER.light, "stroke": SYSTEMS[0].light}, **WORDS)
-    ranges = [each for each in bars if each["low"] != each["x"]]
-    mark = {"type": "bar", "height": _THICKNESS, "fill": SYSTEMS[0].light, "fillOpacity": 0.25, "aria": False}
-    if ranges:
-        yield layer(ranges, mark, x2={"field": "low"})
-    text = {"type": "text", "align": "left", "dx": 5, "aria": False}
-    yield layer([base, *bars], text, text={"field": "text", "type": "nominal"})
-
-
-def _ratio_curve(panel: RatioPanel, along: Sequence[tuple[float, PrintedRatio]]) -> Spec:
-    """Return ratios along a number as hollow diamonds; of devices, with the line of ideal scaling."""
+def _ratio_curve(panel: RatioPanel, along: Sequence[tuple[float, PrintedRatio]]) -> Plot:
+    """Return ratios along a number; of devices, with the line of ideal scaling."""
     to = panel.ratios[0].figure.reference
     name = next(iter(to.conditions)) if to else ""
-    begin = Printed(panel.begin, 1.0, 1.0, "ratios", f"{panel.to}: 1")
-    marks = [Printed(x, each.low, each.high, "ratios", _ratio_words(panel, each)) for x, each in along]
-    marks = sorted([begin, *marks], key=lambda mark: float(mark.x))
-    ideal = [(float(mark.x), float(mark.x) / panel.begin) for mark in marks] if name == "devices" else []
-    values = [*(mark.high for mark in marks), *(y for _, y in ideal)]
-    x = axes.doubling(name.replace("_", " "), [mark.x for mark in marks])
-    quantity = axes.logarithmic if ideal else axes.from_zero
-    y = quantity(panel.axis, "1", values)
-    return layered(x, y, *reference([ideal] if ideal else []), *published(marks))
+    spots = [Spot(panel.begin, 1.0, words=f"{panel.to}: 1")]
+    spots += [_spot(x, each.low, each.high, ratio_words(panel, each)) for x, each in along]
+    spots.sort(key=lambda spot: spot.x)
+    is_scaling = name == "devices"
+    ends = [(spot.x, spot.x / panel.begin) for spot in (spots[0], spots[-1])] if is_scaling else []
+    values = [*(spot.y for spot in spots), *(y for _, y in ends)]
+    up = Axis(panel.axis, is_scaling, low=min(values) / 1.15, high=max(values) * 1.15) if ends else Axis(panel.axis)
+    x = places_axis(name.replace("_", " "), [spot.x for spot in spots])
+    plot = LineChart(panel.axis, [Series(0, "", tuple(spots))], x, up).plot()
+    if ends:
+        first, last = ((plot.across(x), plot.down(y)) for x, y in ends)
+        plot.backdrop.append(Rule(*first, *last, look="ideal"))
+    return plot
 
 
-def _ratio_words(panel: RatioPanel, ratio: PrintedRatio) -> str:
+def _spot(x: float, low: float, high: float, words: str) -> Spot:
+    """Return a printed number, hollow as all that is published; of a range the upper end, with its reach."""
+    return Spot(x, high, low if low != high else None, high if low != high else None, words, hollow=True)
+
+
+def ratio_words(panel: RatioPanel, ratio: PrintedRatio) -> str:
+    """Return a ratio as a mark says it, with what it is relative to."""
     bound = "" if ratio.figure.bound in (Bound.EXACT, Bound.RANGE) else f", {ratio.figure.bound}"
     return f"{ratio.label}: {panel.title} {ratio.figure.printed}{bound}, relative to {panel.to}"
 
 
-def curve_specs(study: PublishedStudy, table: PublishedTable) -> list[Spec]:
-    """Return a panel for each column of numbers and each condition that has enough places for a curve."""
-    return [
-        _panel(study, place, column, curves, _differing(table))
-        for place in _ALONG_CURVES
-        for column in dict.fromkeys(figure.column for figure in table.figures)
-        if _is_curved(curves := _curves(table, place, column), place)
-    ]
+def _curve_plots(study: PublishedStudy, table: PublishedTable) -> Iterator[Plot]:
+    """Yield a plot for each column of numbers and each condition that has enough places for a curve."""
+    for place in _ALONG_CURVES:
+        for column in dict.fromkeys(figure.column for figure in table.figures):
+            if _is_curved(curves := _curves(table, place, column), place):
+                yield _curve_plot(study, place, column, curves, _differing(table))
 
 
 def _is_curved(curves: Curves, place: str) -> bool:
@@ -265,29 +252,30 @@ def _at(figure: Figure, place: str) -> float:
     return float(figure.conditions[place][0])
 
 
-def _panel(study: PublishedStudy, place: str, column: str, curves: Curves, differing: Collection[str]) -> Spec:
-    marks = list(_marks(study, place, curves, differing))
-    x = axes.doubling(place.replace("_", " "), [mark.x for mark in marks])
+def _curve_plot(study: PublishedStudy, place: str, column: str, curves: Curves, differing: Collection[str]) -> Plot:
+    words = [
+        ", ".join(condition_words(study, {name: values for name, values in key if name in differing})) for key in curves
+    ]
+    names = distinct(map(short_phrase, words)) if len(words) > 1 else [""]
+    series = [
+        Series(number, label, _spots(label, place, members))
+        for number, (label, members) in enumerate(zip(names, curves.values(), strict=True))
+    ]
     figure = next(iter(curves.values()))[0]
     unit = "" if figure.printed_unit in column else figure.printed_unit
-    quantity = axes.logarithmic if place == "devices" else axes.quantity
-    y = quantity(axes.titled(short_phrase(column), unit), "1", [mark.high for mark in marks])
-    return layered(x, y, *published(marks))
+    up = Axis(titled(short_phrase(column), unit), is_log=place == "devices")
+    across = places_axis(place.replace("_", " "), [spot.x for each in series for spot in each.spots])
+    return LineChart(f"{column} by {place.replace('_', ' ')}", series, across, up).plot()
 
 
-def _marks(study: PublishedStudy, place: str, curves: Curves, differing: Collection[str]) -> Iterator[Printed]:
-    for key, members in curves.items():
-        label = ", ".join(condition_words(study, {name: values for name, values in key if name in differing}))
-        ordered = sorted(members, key=lambda figure: _at(figure, place))
-        falls = bool(ordered[0].number and ordered[-1].number and ordered[0].number.low > ordered[-1].number.low)
-        named = ordered[0] if falls else ordered[-1]  # above its highest end a label has room
-        for figure in ordered:
-            number = figure.number
-            if number is not None:
-                words = ", ".join(filter(None, [label, f"{place.replace('_', ' ')} {_at(figure, place):g}"]))
-                text = f"{words}: {figure.column} {figure.printed}"
-                note = short_phrase(label) if label and figure is named else ""
-                yield Printed(_at(figure, place), number.low, number.high, str(key), text, note=note)
+def _spots(label: str, place: str, members: Sequence[Figure]) -> tuple[Spot, ...]:
+    spots = []
+    for figure in sorted(members, key=lambda figure: _at(figure, place)):
+        if figure.number is not None:
+            words = ", ".join(filter(None, [label, f"{place.replace('_', ' ')} {_at(figure, place):g}"]))
+            text = f"{words}: {figure.column} {figure.printed}"
+            spots.append(_spot(_at(figure, place), figure.number.low, figure.number.high, text))
+    return tuple(spots)
 
 
 def _differing(table: PublishedTable) -> list[str]:

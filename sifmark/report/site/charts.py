@@ -1,53 +1,81 @@
-"""The charts of a site, and its overview: histories with change points, and throughput by batch size of the newest."""
+"""The charts of a site, and its overview: histories with change points, and the charts of workloads of the newest."""
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from math import exp
 from typing import Any
 
-from sifmark.report.charts import axes
-from sifmark.report.charts.by_batch import throughput_by_batch
-from sifmark.report.charts.chart import WORDS, Chart, Layer, layer
-from sifmark.report.charts.glyphs import layered
-from sifmark.report.charts.render import page_svg
-from sifmark.report.charts.theme import MUTED, SYSTEMS
-from sifmark.report.content.overview import Summary, summary_of
-from sifmark.report.results import ReportResult, ReportResults
-from sifmark.report.site.read import SiteResult, in_processes, usable_processors
+from sifmark.report.content.tables import all_marks
+from sifmark.report.figures import MOST_FIGURES, figures_of
+from sifmark.report.forms import Figure
+from sifmark.report.results import Point, ReportResult, ReportResults
+from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with
+from sifmark.report.svg import Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, tick_text, ticks_of
 from sifmark.report.texts import short
+from sifmark.report.workloads import workloads_of
 from sifmark.results.comparison.intervals import CONFIDENCE
-from sifmark.results.numbers import format_quantity
+from sifmark.results.marks import Mark
+from sifmark.results.numbers import format_quantity, scale_of
 from sifmark.studies.history.changes import Change, Period
-from sifmark.studies.history.series import HistoryRun, Series
+from sifmark.studies.history.series import HistoryRun
 
-WIDTH, HEIGHT = 420, 200  # of the area between the axes of a history
+HEIGHT = 200.0  # px of the area between the axes of a history
 MOST_POINTS = 400  # runs; of a longer history each mark is a session
 LEAST_SPAN = 0.1  # of the largest value, that an axis shows at least: noise of 1 % is to look like noise
 MOST_UNCHANGED = 20  # places marked at which only the environment changed
-_CHARTS_AT_ONCE, _MOST_PROCESSES = 4, 2  # each process has a JavaScript engine of 100 MB
-_RENDERER = "vl_convert"
-_COLOUR = SYSTEMS[0].light
+_MOST_DAYS = 6  # named on the axis of a history
+SectionKey = tuple[str, str, str]  # title of the workload, task and data
 
 
-def draw_all(charts: Sequence[Chart], processes: int = 0) -> list[str]:
-    """Return charts as SVG. A process that has drawn before does it alone: its copies would wait for its threads."""
-    most = 1 if _RENDERER in sys.modules else min(processes or usable_processors(), _MOST_PROCESSES)
-    return list(in_processes(_draw, charts, _CHARTS_AT_ONCE, most))
+def workload_charts(members: Iterable[SiteResult], by: str, most: int) -> dict[str, dict[SectionKey, list[Figure]]]:
+    """Return the charts that some results can fill, as reports have them, by workload and section, `most` at most.
+
+    All are of one set of results, so that a system has the same colour and shape on each.
+    """
+    charts: dict[str, dict[SectionKey, list[Figure]]] = {}
+    for workload in workloads_of(_report_results(members, by)) if most > 0 else ():
+        key = workload.section.title, workload.section.key.task, workload.section.key.source
+        figures = figures_of(workload)[: min(most, MOST_FIGURES)]
+        if figures:
+            charts.setdefault(workload.name, {}).setdefault(key, []).extend(figures)
+        most -= len(figures)
+    return charts
 
 
-def batch_charts(members: Iterable[SiteResult], by: str) -> list[tuple[tuple[str, str, str], Chart]]:
-    """Return the charts of throughput by batch size that some results can fill, by title, task and data."""
-    drawn = ((section, throughput_by_batch(section)) for section in _report_results(members, by).sections)
-    return [((each.title, each.key.task, each.key.source), chart) for each, chart in drawn if chart is not None]
+@dataclass(frozen=True)
+class OverviewRow:
+    """The best of a workload on each system, on the fewest devices: those on more do not compete with them."""
+
+    workload: str  # its name, as pages are called
+    task: str
+    devices: int | None
+    best: tuple[Point | None, ...]  # by system
 
 
-def overview_of(members: Iterable[SiteResult], by: str) -> Summary | None:
-    """Return the best of each workload on each system; None of a single workload or system."""
-    summary = summary_of(_report_results(members, by))
-    return summary if min(len(summary.systems), len(summary.rows)) > 1 else None
+@dataclass(frozen=True)
+class Overview:
+    """Workloads by systems: training before inference, micro-benchmarks last."""
+
+    systems: tuple[str, ...]
+    rows: tuple[OverviewRow, ...]
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """All marks of its numbers."""
+        return all_marks(point for row in self.rows for point in row.best if point)
+
+
+def overview_of(members: Iterable[SiteResult], by: str) -> Overview:
+    """Return the best of each workload on each system."""
+    results = _report_results(members, by)
+    rows = (
+        OverviewRow(each.name, each.task, each.fewest, tuple(map(each.best.get, results.systems)))
+        for each in workloads_of(results)
+    )
+    return Overview(results.systems, tuple(row for row in rows if any(row.best)))
 
 
 def _report_results(members: Iterable[SiteResult], by: str) -> ReportResults:
@@ -56,105 +84,121 @@ def _report_results(members: Iterable[SiteResult], by: str) -> ReportResults:
     return ReportResults(members=results, invalid=(), unsigned=(), duplicates=0, by=by)
 
 
-def history_chart(series: SeriesHistory, name: str) -> Chart:
-    """Return the chart of a series: runs by date, the mean of each period with its interval, and change points."""
-    history = series.history
-    points = list(_points(history.series))
-    y = _values([row["y"] for row in points], history.series.unit)
-    x = {
-        "type": "temporal",
-        "title": "date (UTC)",
-        "scale": {"type": "utc"},
-        "axis": {"tickCount": 6, "labelOverlap": True},
-    }
-    layers = [
-        *_unchanged(history.unchanged[-MOST_UNCHANGED:]),
-        *_periods(history.periods),
-        layer(points, {"type": "point", "filled": True, "size": 24, "color": _COLOUR}, **WORDS),
-        *_changes(history.changes, history.series.unit),
-    ]
-    spec = layered(x, y, *layers, width=WIDTH, height=HEIGHT)
-    return Chart(name, f"Throughput over time: {short(series.system)}", _caption(series), spec, series.period_table)
-
-
-def _values(values: Sequence[float], unit: str) -> axes.Axis:
-    """Return an axis around some values. It does not begin at zero: a change of a few per cent has to be seen."""
-    low, high = min(values), max(values)
-    room = max(high - low, high * LEAST_SPAN) * 0.15
-    scale = {"domain": [max(0.0, low - room), high + room], "nice": False, "zero": False}
-    return axes.measured("throughput", unit, high) | {"scale": scale}
-
-
-def _draw(charts: Sequence[Chart]) -> list[str]:
-    return [page_svg(chart) for chart in charts]
-
-
 def _document(result: SiteResult) -> dict[str, Any]:
     """Return the parts of a document that charts read besides its observation."""
-    return {"workload": {"name": result.workload, "unit": result.unit}, "status": {"state": result.state}}
+    return {
+        "workload": {"name": result.workload, "unit": result.unit},
+        "status": {"state": result.state},
+        "accelerator": {"memory_mib": None, "count": None},
+        "steps": {"seconds": ()},
+        "points": None,
+    }
 
 
-def _points(series: Series) -> Iterator[dict[str, Any]]:
-    unit = series.unit
-    if len(series.runs) <= MOST_POINTS:
-        for run in series.runs:
-            yield {"x": _stamp(run.started), "y": run.value, "description": _of_run(run, unit), "href": "#periods"}
+@dataclass(frozen=True)
+class HistoryChart:
+    """The chart of a series, with a caption."""
+
+    figure: Figure
+    caption: str
+
+
+def history_chart(series: SeriesHistory) -> HistoryChart:
+    """Return the chart of a series: runs by date, the mean of each period with its interval, and change points."""
+    history, points = series.history, list(_points(series))
+    scale = scale_of(history.series.unit, (y for _, y, _ in points))
+    low, high = (edge / scale.factor for edge in _reach([y for _, y, _ in points]))
+    times = [when.timestamp() for when, _, _ in points]
+    room = (max(times) - min(times) or 86400.0) * 0.02
+    across = Scale(min(times) - room, max(times) + room)
+    up = Scale(low, high)
+    ticks = ticks_of(up)
+    left = max(text_width(tick_text(tick)) for tick in ticks) + 10
+    plot = Plot(_label(series), HEIGHT, across, up, Margins(left, 12, 40 if history.changes else 24, 42))
+    plot.grid(ticks, tick_text, f"throughput [{scale.unit}]")
+    plot.ticks(_days(across), _day, "date (UTC)", 300)
+    for change in history.unchanged[-MOST_UNCHANGED:]:
+        x = plot.across(change.before.timestamp())
+        plot.backdrop.append(Rule(x, 0, x, HEIGHT, look="unchanged", title=changed_with(change)))
+    for period in history.periods:
+        _period(plot, period, scale.factor)
+    for when, y, words in points:
+        plot.marks.append(
+            Dot(
+                plot.across(when.timestamp()),
+                plot.down(y / scale.factor),
+                look="small",
+                system=0,
+                title=words,
+                radius=3.0,
+            )
+        )
+    _changes(plot, history.changes, history.series.unit)
+    title = f"Throughput over time: {short(series.system)}"
+    return HistoryChart(Figure(f"history-{series.page}", title, "", plot), _caption(series))
+
+
+def _label(series: SeriesHistory) -> str:
+    """Return what the chart shows, in words."""
+    history, unit = series.history, series.history.series.unit
+    means = [format_quantity(period.mean.value or 0.0, unit) for period in history.periods]
+    changes = f", changed {len(history.changes)} times" if len(history.changes) > 1 else ""
+    return f"Throughput of {len(history.series.runs)} runs over time: {', then '.join(means[-6:])}{changes}"
+
+
+def _reach(values: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis around some values. It does not begin at zero: a change of a few per cent has to be
+    seen.
+    """
+    low, high = min(values), max(values)
+    room = max(high - low, high * LEAST_SPAN) * 0.15
+    return max(0.0, low - room), high + room
+
+
+def _days(across: Scale) -> list[float]:
+    """Return midnights within an axis, evenly apart, as many as can be named."""
+    day = 86400.0
+    first, last = int(across.low // day) + 1, int(across.high // day)
+    step = max(1, -(-(last - first + 1) // _MOST_DAYS))
+    return [number * day for number in range(first, last + 1, step)] or [(across.low + across.high) / 2]
+
+
+def _day(stamp: float) -> str:
+    return f"{datetime.fromtimestamp(stamp, UTC):%Y-%m-%d}"
+
+
+def _points(series: SeriesHistory) -> Iterator[tuple[datetime, float, str]]:
+    data = series.history.series
+    if len(data.runs) <= MOST_POINTS:
+        yield from ((run.started, run.value, _of_run(run, data.unit)) for run in data.runs)
         return
-    for session in series.sessions[-MOST_POINTS * 5 :]:
+    for session in data.sessions[-MOST_POINTS * 5 :]:
         value = exp(session.logarithm)
-        text = f"{session.started:%Y-%m-%d}: {format_quantity(value, unit)}, {len(session.runs)} runs"
-        yield {"x": _stamp(session.started), "y": value, "description": text, "href": "#periods"}
+        words = f"{session.started:%Y-%m-%d}: {format_quantity(value, data.unit)}, {len(session.runs)} runs"
+        yield session.started, value, words
 
 
 def _of_run(run: HistoryRun, unit: str) -> str:
     return f"{run.started:%Y-%m-%d %H:%M} UTC: {format_quantity(run.value, unit)}"
 
 
-def _periods(periods: Sequence[Period]) -> list[Layer]:
-    rows = [
-        {
-            "x": _stamp(period.first),
-            "x2": _stamp(period.last),
-            "y": period.mean.value,
-            "low": period.mean.low if period.mean.low is not None else period.mean.value,
-            "high": period.mean.high if period.mean.high is not None else period.mean.value,
-        }
-        for period in periods
-    ]
-    ends = {"x2": {"field": "x2"}, "y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
-    band = {"type": "rect", "color": _COLOUR, "opacity": 0.18, "aria": False, "clip": True}
-    line = {"type": "rule", "color": _COLOUR, "strokeWidth": 1.8, "aria": False}
-    return [layer(rows, band, **ends), layer(rows, line, x2={"field": "x2"})]
+def _period(plot: Plot, period: Period, factor: float) -> None:
+    """Draw the mean of a period with its interval."""
+    ends = plot.across(period.first.timestamp()), plot.across(period.last.timestamp())
+    value = (period.mean.value or 0.0) / factor
+    if period.mean.low is not None and period.mean.high is not None:
+        top, bottom = (plot.down(plot.y.clamp(end / factor)) for end in (period.mean.high, period.mean.low))
+        plot.backdrop.append(Bar(*ends, top, bottom - top, look="interval", system=0))
+    plot.backdrop.append(Rule(ends[0], plot.down(value), ends[1], plot.down(value), look="one", system=0))
 
 
-def _changes(changes: Sequence[Change], unit: str) -> list[Layer]:
-    """Return a line at each change, with its number above it, which leads to what changed."""
-    if not changes:
-        return []
-    rows = [
-        {
-            "x": _stamp(change.before),
-            "label": str(number),
-            "description": f"{change.before:%Y-%m-%d}: {change_text(change, unit)}; {changed_with(change)}",
-            "href": f"#change-{number}",
-        }
-        for number, change in enumerate(changes, start=1)
-    ]
-    colour = SYSTEMS[1].light
-    rule = {"type": "rule", "color": colour, "strokeWidth": 1.4, "aria": False}
-    text = {"type": "text", "color": colour, "baseline": "bottom", "dy": -3, "fontSize": 13}
-    height = {"y": {"value": 0}, "y2": {"value": HEIGHT}}
-    label = {"text": {"field": "label", "type": "nominal"}}
-    return [layer(rows, rule, **height), layer(rows, text, y={"value": 0}, **label, **WORDS)]
-
-
-def _unchanged(places: Sequence[Change]) -> list[Layer]:
-    """Return a dotted line where the environment changed and performance did not."""
-    if not places:
-        return []
-    rule = {"type": "rule", "color": MUTED.light, "strokeDash": [2, 3], "strokeWidth": 1, "aria": False}
-    rows = [{"x": _stamp(change.before)} for change in places]
-    return [layer(rows, rule, y={"value": 0}, y2={"value": HEIGHT})]
+def _changes(plot: Plot, changes: Sequence[Change], unit: str) -> None:
+    """Draw a line at each change, with its number above it: the page lists what changed."""
+    for number, change in enumerate(changes, start=1):
+        x = plot.across(change.before.timestamp())
+        words = f"{change.before:%Y-%m-%d}: {change_text(change, unit)}; {changed_with(change)}"
+        plot.backdrop.append(Rule(x, -4, x, HEIGHT, look="one", system=1, title=words))
+        plot.marks.append(Text(x, -12, str(number), "middle", on_line=True, look="name", system=1))
 
 
 def _caption(series: SeriesHistory) -> str:
@@ -169,7 +213,3 @@ def _caption(series: SeriesHistory) -> str:
     if series.marks:
         words.append(f"Not for publication: {', '.join(mark.name for mark in series.marks)}.")
     return " ".join(words)
-
-
-def _stamp(when: datetime) -> str:
-    return f"{when:%Y-%m-%dT%H:%M:%S}Z"

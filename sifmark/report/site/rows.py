@@ -4,7 +4,7 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
 from sifmark.report.describe import quantity_text
@@ -22,7 +22,16 @@ from sifmark.studies.history.series import ABOUT_RUNS, series_key
 
 MOST_ROWS = 1000  # of a table
 MOST_FILES = 10  # of a row
-_Texts = Mapping[str, Mapping[Hashable, str]]  # by metric and the ID of the first repeat
+
+
+class _Number(NamedTuple):
+    """A mean with its unit and interval, and as it is."""
+
+    text: str
+    value: float
+
+
+_Numbers = Mapping[str, Mapping[Hashable, _Number]]  # by metric and the ID of the first repeat
 _ENERGY = "energy_per_unit"
 _LATENCIES = {
     "latency_p99": "p99",
@@ -48,6 +57,7 @@ class SeriesRow:
     text: str  # its throughput, of generation in tokens, with unit and interval
     energy: str
     latency: str
+    order: tuple[float | None, float | None, float | None]  # throughput, latency and energy, by which to sort
     marks: tuple[Mark, ...]
     day: str  # of the newest run
     files: tuple[str, ...]
@@ -93,8 +103,8 @@ def measured(members: Sequence[SiteResult], by: str) -> Measurements:
     """Return what `compare` says of some results, metric by metric, with systems named by a field."""
     by_id = {each.id: each for each in members}
     comparisons = _comparisons(members, by)
-    texts = {metric: _texts(comparison, metric) for metric, comparison in comparisons.items()}
-    rows = [row for table in comparisons[THROUGHPUT].tables for row in _rows(table, by, by_id, texts)]
+    numbers = {metric: _numbers(comparison, metric) for metric, comparison in comparisons.items()}
+    rows = [row for table in comparisons[THROUGHPUT].tables for row in _rows(table, by, by_id, numbers)]
     titles = {each.observation.group: each.observation.title for each in reversed(members)}
     refused = {
         f"{titles[each.group]}, {each.group.task}: {each.difference}"
@@ -149,17 +159,17 @@ def _has_value(result: SiteResult, metric: str) -> bool:
     return number is not None and number.value is not None
 
 
-def _texts(comparison: Comparison, metric: str) -> dict[Hashable, str]:
-    """Return the mean of a metric with its unit, by the ID of the first repeat."""
+def _numbers(comparison: Comparison, metric: str) -> dict[Hashable, _Number]:
+    """Return the mean of a metric by the ID of the first repeat."""
     return {
-        row.observations[0].id: quantity_text(mean, table.units[metric])
+        row.observations[0].id: _Number(quantity_text(mean, table.units[metric]), mean.value)
         for table in comparison.tables
         for row in table.rows
         if (mean := row.means[metric]).value is not None
     }
 
 
-def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], texts: _Texts) -> Iterator[SeriesRow]:
+def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], numbers: _Numbers) -> Iterator[SeriesRow]:
     """Yield the newest row of each series of a group."""
     newest: dict[Hashable, tuple[str, RepeatGroup]] = {}
     unit = table.units[THROUGHPUT]
@@ -174,6 +184,8 @@ def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], text
     varying = [name for name in varying_fields(rows) if name not in {*_HIDDEN, by} and not is_variable(name)]
     for last, row in newest.values():
         first = by_id[row.observations[0].id]
+        rate, energy = _rate(first, numbers), numbers.get(_ENERGY, {}).get(first.id)
+        latencies = list(_latencies(first, numbers))
         yield SeriesRow(
             workload=first.workload,
             title=table.title,
@@ -183,9 +195,14 @@ def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], text
             device=device_of(first),
             settings=_settings(row, varying),
             repeats=len(row.observations),
-            text=_rate(first, texts),
-            energy=texts.get(_ENERGY, {}).get(first.id, ""),
-            latency=", ".join(_latencies(first, texts)),
+            text=rate.text if rate else "-",
+            energy=energy.text if energy else "",
+            latency=", ".join(text for text, _ in latencies),
+            order=(
+                rate.value if rate else None,
+                latencies[0].value if latencies else None,
+                energy.value if energy else None,
+            ),
             marks=marks_of_number(marks_named(by_id[each.id].marks) for each in row.observations),
             day=last[:10],
             files=tuple(each.file for each in row.observations[:MOST_FILES]),
@@ -194,16 +211,16 @@ def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], text
         )
 
 
-def _rate(result: SiteResult, texts: _Texts) -> str:
+def _rate(result: SiteResult, numbers: _Numbers) -> _Number | None:
     """Return the first headline of which more is better."""
-    shown = (texts.get(name, {}).get(result.id) for name in (*rates(result.observation.kind), THROUGHPUT))
-    return next(filter(None, shown), "-")
+    shown = (numbers.get(name, {}).get(result.id) for name in (*rates(result.observation.kind), THROUGHPUT))
+    return next(filter(None, shown), None)
 
 
-def _latencies(result: SiteResult, texts: _Texts) -> Iterator[str]:
+def _latencies(result: SiteResult, numbers: _Numbers) -> Iterator[_Number]:
     for name, words in _LATENCIES.items():
-        if text := texts.get(name, {}).get(result.id):
-            yield f"{text} {words}"
+        if number := numbers.get(name, {}).get(result.id):
+            yield number._replace(text=f"{number.text} {words}")
 
 
 def _settings(row: RepeatGroup, varying: Iterable[str]) -> str:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.core.files import sha256_json
-from sifmark.report.charts.chart import ChartTable
 from sifmark.report.describe import mean_text
+from sifmark.report.outputs.chart import ChartTable
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
@@ -75,6 +75,11 @@ class SiteHistory:
         """The series that have pages: first those that changed, the newest change first, then the longest."""
         paged = [each for each in self.series if each.page]
         return sorted(paged, key=_interest, reverse=True)
+
+    @property
+    def changed(self) -> int:
+        """How many series changed."""
+        return sum(bool(each.history.changes) for each in self.series)
 
     def changes(self) -> list[tuple[Change, SeriesHistory]]:
         """Return all changes, the newest first."""

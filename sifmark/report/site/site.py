@@ -3,26 +3,25 @@
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.report.charts.chart import Chart
-from sifmark.report.content.overview import Summary
+from sifmark.report.forms import Figure
 from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SITE
-from sifmark.report.site.charts import batch_charts, draw_all, history_chart, overview_of
+from sifmark.report.site.charts import HistoryChart, Overview, SectionKey, history_chart, overview_of, workload_charts
 from sifmark.report.site.folder import file_names, report_files
 from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
-from sifmark.report.site.rows import Measurements, SeriesRow, device_of, measured, system_of
+from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
 from sifmark.report.write import is_safe
 from sifmark.results.comparison.collection import no_such_field
 from sifmark.results.comparison.compatibility import exclusion_fields
 
-MOST_CHARTS = 100  # on a site: each takes a processor for 0.05 s
+MOST_CHARTS = 1000  # on a site: each takes some milliseconds and 5 to 30 kB
 MOST_OF_PAGE = 6  # histories drawn on the page of a device, system or workload
 
 
@@ -47,13 +46,12 @@ class Facet:
     page: str  # relative to the site: devices/NAME.html
     count: int  # of results
     newest: str  # the day of the newest
+    systems: tuple[str, ...]
+    devices: tuple[str, ...]
+    workloads: tuple[str, ...]
     measured: Measurements
     histories: tuple[SeriesHistory, ...] = ()  # drawn on this page too
-    charts: Mapping[tuple[str, str, str], Chart] | None = None  # by title of the workload, task and data
-
-    def chart_of(self, section: tuple[str, str, str]) -> Chart | None:
-        """Return the chart of a section; None without one."""
-        return (self.charts or {}).get(section)
+    charts: Mapping[SectionKey, Sequence[Figure]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -69,7 +67,7 @@ class StudyPage:
 
 @dataclass
 class Site:
-    """A site, without its charts until they are drawn."""
+    """A site."""
 
     title: str
     by: str
@@ -79,8 +77,8 @@ class Site:
     workloads: tuple[Facet, ...]
     devices: tuple[Facet, ...]
     systems: tuple[Facet, ...]  # none where devices name the systems
-    overview: Summary | None  # workloads by systems
-    history_charts: Mapping[str, Chart]  # by the name of the page of the series
+    overview: Overview  # workloads by systems
+    history_charts: Mapping[str, HistoryChart]  # by the name of the page of the series
     copied: frozenset[str] = frozenset()  # the results that the site has, too
 
     @property
@@ -105,10 +103,25 @@ class Site:
         days = [each.started[:10] for each in self.results.members]
         return min(days), max(days)
 
-    def charts(self) -> list[Chart]:
-        """Return all charts that pages show."""
-        of_sections = [chart for facet in self.workloads for chart in (facet.charts or {}).values()]
-        return [*of_sections, *self.history_charts.values()]
+    @property
+    def chart_count(self) -> int:
+        """How many charts pages show."""
+        return len(self.history_charts) + sum(len(each) for facet in self.workloads for each in facet.charts.values())
+
+    @property
+    def rows(self) -> list[SeriesRow]:
+        """The newest measurements of all workloads."""
+        return [row for facet in self.workloads for row in facet.measured.rows]
+
+    @property
+    def unmeasured(self) -> list[str]:
+        """The workloads of which every run failed, or which `compare` refuses."""
+        return [facet.name for facet in self.workloads if not facet.measured.rows]
+
+    @property
+    def failures(self) -> list[FailureRow]:
+        """What is no measurement, of all workloads."""
+        return [row for facet in self.workloads for row in facet.measured.failures]
 
 
 def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
@@ -132,24 +145,26 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
     by = options.by or naming_field(each.observation for each in results.members)
     history = site_history(results.members, by)
     workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)
-    charts = _batch_charts(workloads, results.members, by, options.most_charts)
     newest = {each for facet in workloads for row in facet.measured.rows for each in row.ids}
+    charted = [each for each in results.members if each.id in newest or exclusion_fields(each.observation)]
+    charts = workload_charts(charted, by, options.most_charts)
+    count = sum(len(figures) for sections in charts.values() for figures in sections.values())
     overview = overview_of([each for each in results.members if each.id in newest], by)
-    drawn = history.with_page[: max(0, options.most_charts - sum(map(len, charts)))]
+    drawn = history.with_page[: max(0, options.most_charts - count)]
     return Site(
         title=options.title or _title(results.folder, options),
         by=by,
         results=results,
         history=history,
         studies=_studies(results, by),
-        workloads=tuple(replace(facet, charts=each) for facet, each in zip(workloads, charts, strict=True)),
+        workloads=tuple(replace(facet, charts=charts.get(facet.name, {})) for facet in workloads),
         devices=_facets(results.members, device_of, "devices", by, history),
         systems=_facets(results.members, lambda each: system_of(each, by), "systems", by, history)
         if by != ACCELERATOR
         else (),
         overview=overview,
         copied=frozenset(_safe_files(results)) if options.with_results else frozenset(),
-        history_charts={each.page: history_chart(each, f"history-{each.page}") for each in drawn},
+        history_charts={each.page: history_chart(each) for each in drawn},
     )
 
 
@@ -173,12 +188,6 @@ def _safe_files(results: SiteResults) -> set[str]:
     return {file for each in results.members if is_safe(file := each.observation.file)}
 
 
-def draw(site: Site, processes: int = 0) -> dict[str, str]:
-    """Return the charts of a site as SVG by their names."""
-    charts = site.charts()
-    return dict(zip((chart.name for chart in charts), draw_all(charts, processes), strict=True))
-
-
 def _studies(results: SiteResults, by: str) -> tuple[StudyPage, ...]:
     studies = site_studies(results)
     names = file_names({study.path: study.path or "results" for study in studies})
@@ -186,7 +195,7 @@ def _studies(results: SiteResults, by: str) -> tuple[StudyPage, ...]:
         StudyPage(
             study,
             f"studies/{names[study.path]}.html",
-            tuple(sorted({system_of(each, by) for each in study.results})),
+            _names(system_of(each, by) for each in study.results),
             measured(study.results, by),
             f"reports/{names[study.path]}" if study.report else "",
         )
@@ -212,6 +221,9 @@ def _facets(
             page=f"{kind}/{names[name]}.html",
             count=len(by_name[name]),
             newest=max(each.started for each in by_name[name])[:10],
+            systems=_names(system_of(each, by) for each in by_name[name]),
+            devices=_names(map(device_of, by_name[name])),
+            workloads=_names(each.workload for each in by_name[name]),
             measured=measured(by_name[name], by),
             histories=tuple(changed[name][:MOST_OF_PAGE]),
         )
@@ -219,23 +231,5 @@ def _facets(
     )
 
 
-def _batch_charts(
-    facets: Sequence[Facet], members: Iterable[SiteResult], by: str, most: int
-) -> list[dict[tuple[str, str, str], Chart]]:
-    """Return for each workload the charts of its sections: of the newest results of each series, and of failures."""
-    by_workload: dict[str, list[SiteResult]] = defaultdict(list)
-    for each in members:
-        by_workload[each.workload].append(each)
-    charts: list[dict[tuple[str, str, str], Chart]] = []
-    for number, facet in enumerate(facets):
-        newest = _ids(facet.measured.rows)
-        chosen = [each for each in by_workload[facet.name] if each.id in newest or exclusion_fields(each.observation)]
-        drawn = dict(batch_charts(chosen, by)) if most > 0 and chosen else {}
-        named = {key: replace(chart, name=f"w{number}-{chart.name}") for key, chart in list(drawn.items())[:most]}
-        most -= len(named)
-        charts.append(named)
-    return charts
-
-
-def _ids(rows: Iterable[SeriesRow]) -> set[str]:
-    return {each for row in rows for each in row.ids}
+def _names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(set(names)))

@@ -12,7 +12,7 @@ from unit.studies.histories import DRIVER, nights, write_nights
 
 from sifmark.report.site.folder import write_site
 from sifmark.report.site.pages import site_pages
-from sifmark.report.site.site import SiteOptions, copies, draw, make_site
+from sifmark.report.site.site import SiteOptions, copies, make_site
 
 NIGHTS, LOWERED = 24, 14
 ALONE = SiteOptions(processes=1)
@@ -51,7 +51,7 @@ def results_of_nights(root: Path) -> Path:
 def write(folder: Path, target: Path, options: SiteOptions = ALONE) -> dict[str, str]:
     """Write the site of a folder, and return its pages by name."""
     site = make_site(folder, options)
-    write_site(target, {**copies(site), **dict(site_pages(site, draw(site, options.processes)))})
+    write_site(target, {**copies(site), **dict(site_pages(site))})
     return pages(target)
 
 

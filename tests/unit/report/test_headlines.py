@@ -11,7 +11,6 @@ from unit.studies.test_published_comparison import repeats, written
 
 import sifmark
 from sifmark.core import paths
-from sifmark.report.content.overview import summary_of
 from sifmark.report.content.strips import Strip
 from sifmark.report.files.text import report_text
 from sifmark.report.load import load_report_results
@@ -21,7 +20,7 @@ from sifmark.report.report import Report, make_report
 from sifmark.report.site.charts import overview_of
 from sifmark.report.site.pages import site_pages
 from sifmark.report.site.rows import measured
-from sifmark.report.site.site import SiteOptions, draw, make_site
+from sifmark.report.site.site import SiteOptions, make_site
 from sifmark.report.workloads import judged
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.intervals import Ratio
@@ -121,10 +120,10 @@ def test_a_site_has_tokens_per_second_and_the_times_of_tokens(generation: Path) 
     row = next(row for row in measured(site.results.members, BY).rows if row.system == "alpha")
     assert " tokens/s ±" in row.text
     assert re.fullmatch(r"[\d.]+ ms ± [\d.]+ % to the first token, [\d.]+ ms ± [\d.]+ % between tokens", row.latency)
-    pages = dict(site_pages(site, draw(site, 1)))
+    pages = dict(site_pages(site))
     assert row.text.split(" ±")[0] in re.sub(r"\s+", " ", re.sub("<.*?>", "", pages["workloads/texts.html"].decode()))
     overview = overview_of(site.results.members, BY)
-    assert overview is None or overview.rows[0].metric == "token_throughput"
+    assert overview.rows[0].best[0] is not None and overview.rows[0].best[0].metric == "token_throughput"
 
 
 def two_precisions(folder: Path) -> Path:
@@ -174,19 +173,16 @@ def test_allowed_precisions_have_the_ratio_of_compare_and_a_line_that_names_them
         assert "precision fp32 / bf16" in text and "threads 1 / 2" in text
 
 
-def test_the_overview_of_a_site_has_ratios_of_equal_configurations_alone(tmp_path: Path) -> None:
-    (row,) = summary_of(load_report_results([str(two_precisions(tmp_path / "precisions"))])).rows
-    baseline, other = filter(None, row.best)
-    assert (baseline.ratio, baseline.unlike, other.ratio) == (None, "", None)
-    assert other.unlike == "precision fp32 / bf16"
+def test_the_overview_of_a_site_has_the_best_on_the_fewest_devices_(tmp_path: Path) -> None:
     some = (
         samples.sample(site, "pictures", batch, repeat)
         for repeat in (1, 2, 3)
         for site, batch in (("alpha", 8), ("alpha", 16), ("beta", 8))
     )
-    (row,) = summary_of(load_report_results([str(samples.write(tmp_path / "batches", some))])).rows
-    _, other = filter(None, row.best)
-    assert other.point.ratio is not None and other.ratio is None and other.unlike == "batch size 16 / 8"
+    site = make_site(samples.write(tmp_path, some), SiteOptions(processes=1))
+    (row,) = site.overview.rows
+    best = [point.fields["configuration.batch_size"] for point in row.best if point]
+    assert site.overview.systems == ("alpha", "beta") and best == [16, 8] and row.devices == 1
 
 
 def test_what_is_allowed_although_not_comparable_is_said(tmp_path: Path) -> None:

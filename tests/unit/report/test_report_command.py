@@ -79,24 +79,24 @@ def test_what_is_no_report_is_not_overwritten(
     assert "[folder-not-empty]" in capsys.readouterr().err and sorted(results.iterdir()) == before
 
 
-@pytest.mark.parametrize("words", ["report.site RESULTS", "report RESULTS --paper 85"])
 def test_without_the_extra_its_installation_is_named(
-    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: str
+    results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for module in packages.PACKAGES:
         monkeypatch.setitem(sys.modules, module, None)
-    assert main(words.replace("RESULTS", str(results)).split()) == 1
+    assert main(["report", str(results), "--paper", "85"]) == 1
     printed = capsys.readouterr().err
     assert "vl-convert-python" in printed and "remedy: pip install 'sifmark[report]'" in printed
     assert not (tmp_path / "report").exists()
 
 
-def test_a_report_needs_nothing_that_makes_pictures(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["report", "report.site"])
+def test_a_report_and_a_site_need_nothing_that_makes_pictures(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    assert main(["report", str(results), "--output", str(tmp_path / "report"), "-q"]) == 0
+    assert main([command, str(results), "--output", str(tmp_path / "report"), "-q"]) == 0
 
 
 def test_files_for_papers_are_added_at_a_width(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

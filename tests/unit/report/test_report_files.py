@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.report import samples
 
-from sifmark.report.charts.chart import Chart, ChartTable
 from sifmark.report.content.citations import works_of
 from sifmark.report.content.tables import ratio_words
 from sifmark.report.describe import mean_text
@@ -26,6 +25,7 @@ from sifmark.report.files.tables import Cell, Column, FileTable, Kind, paper_tab
 from sifmark.report.files.text import citations_text
 from sifmark.report.forms import Figure
 from sifmark.report.load import load_report_results
+from sifmark.report.outputs.chart import Chart, ChartTable
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import PublishedMark
 from sifmark.report.svg import SHARES, Plot
@@ -168,7 +168,7 @@ def test_charts_are_pictures_of_the_plots(report: Report) -> None:
 
 
 def test_a_table_of_a_study_is_a_table_in_every_form(report: Report) -> None:
-    table = Chart("study-table-1", "Table 1", "Table 1. Means.", {}, ChartTable(("system", "=rate"), (("a", "1.5"),)))
+    table = Chart("study-table-1", "Table 1", "Table 1. Means.", (), ChartTable(("system", "=rate"), (("a", "1.5"),)))
     written = report_files(replace(report, charts=(table,)), paper=True)
     assert "| a | 1.5 |" in written["tables/study-table-1.md"] and "| a | 1.5 |" in written["report.md"]
     assert written["tables/study-table-1.csv"] == "system,'=rate\na,1.5\n"

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,14 @@ from sifmark.commands.command_line import main
 from sifmark.commands.reports import report
 from sifmark.core import paths
 from sifmark.core.settings import load_settings
-from sifmark.report.charts.chart import Chart
-from sifmark.report.charts.render import LONGEST_TEXT, page_svg
 from sifmark.report.figures import over_published
 from sifmark.report.load import load_report_results
 from sifmark.report.outputs.measured import output_charts
-from sifmark.report.outputs.printed import draw_ratios, panels_of, pictures_of
+from sifmark.report.outputs.printed import draw_ratios, panels_of, pictures_of, ratio_words
 from sifmark.report.palette import DIAMOND
 from sifmark.report.published import row_words, short_citation, with_published
 from sifmark.report.results import ReportResults
-from sifmark.report.svg import Dot
+from sifmark.report.svg import LONGEST_TEXT, Bar, Dot
 from sifmark.studies.load import load_study
 from sifmark.studies.published.comparison import compare_with_published
 from sifmark.studies.published.load import load_published, select_tables
@@ -99,23 +96,6 @@ def test_every_output_repeats_printed_numbers_or_says_why_not(study: Study, outp
         assert all(chart.caption.startswith(table.title) for chart in pictures_of(published, table))
 
 
-def texts(chart: Chart) -> Iterator[dict[str, Any]]:
-    """Yield the rows of data of a chart."""
-
-    def walk(value: Any) -> Iterator[dict[str, Any]]:
-        match value:
-            case {"data": {"values": rows}}:
-                yield from rows
-            case dict():
-                for item in value.values():
-                    yield from walk(item)
-            case list() | tuple():
-                for item in value:
-                    yield from walk(item)
-
-    yield from walk(chart.spec)
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_pictures_have_the_printed_numbers(name: str) -> None:
     study = load_published(name)
@@ -124,11 +104,14 @@ def test_pictures_have_the_printed_numbers(name: str) -> None:
         assert (chart is None) == (not panels)
         if chart is None:
             continue
-        rows = list(texts(chart))
-        for ratio in (ratio for panel in panels for ratio in panel.ratios):
-            assert any(ratio.figure.printed in str(row.get("description", "")) for row in rows), chart.name
-            ends = {row.get("x") for row in rows} | {row.get("high") for row in rows}
-            assert ratio.high in ends, chart.name
+        assert len(chart.plots) == len(panels)
+        for plot, panel in zip(chart.plots, panels, strict=True):
+            marks = [mark for mark in plot.marks if isinstance(mark, (Bar, Dot))]
+            for ratio in panel.ratios:
+                own = [mark for mark in marks if mark.title == ratio_words(panel, ratio)]
+                ends = {mark.x2 if isinstance(mark, Bar) else mark.y for mark in own}
+                end = plot.down(ratio.high) if panel.along else plot.across(ratio.high)
+                assert any(each == pytest.approx(end) for each in ends), (chart.name, ratio.figure.printed)
         assert chart.table.rows == table.rows
 
 
@@ -168,9 +151,10 @@ def test_hostile_text_of_a_published_file_does_not_break_out(tmp_path: Path) -> 
     charts = [chart for table in select_tables(name)[1] for chart in pictures_of(load_published(name), table)]
     assert charts
     for chart in charts:
-        root = ElementTree.fromstring(page_svg(chart))
-        assert not {"script", "image", "foreignObject"} & {element.tag.removeprefix(SVG) for element in root.iter()}
-        assert max(len(element.text or "") for element in root.iter()) <= LONGEST_TEXT
+        for figure in chart.figures:
+            root = ElementTree.fromstring(figure.plot.fixed(600))
+            assert not {"script", "image", "foreignObject"} & {element.tag.removeprefix(SVG) for element in root.iter()}
+            assert max(len(element.text or "") for element in root.iter(f"{SVG}text")) <= LONGEST_TEXT
         assert re.fullmatch(r"[a-z0-9-]+", chart.name)
 
 
@@ -219,11 +203,12 @@ def test_outputs_of_a_study_are_filled_with_what_compare_prints(results: ReportR
     charts = {chart.title: chart for chart in output_charts(results, replace(study, outputs=outputs))}
     assert set(charts) == set(kinds)
     points = [point for section in results.sections for point in section.points("throughput")]
-    means = {point.mean.value for point in points}
-    repeated = {value for point in points for value in point.row.values("throughput")}
-    for kind in ("line", "bar"):
-        drawn = {row["y"] for row in texts(charts[kind]) if str(row.get("href", "")).startswith("#")}
-        assert means <= drawn <= means | repeated, kind
+    means = {point.value for point in points}
+    (line,), (bar,) = charts["line"].plots, charts["bar"].plots
+    dots = [mark.y for mark in line.marks if isinstance(mark, Dot) and mark.system is not None]
+    assert sorted(dots) == pytest.approx(sorted(map(line.down, means)))
+    ends = [mark.x2 for mark in bar.marks if isinstance(mark, Bar)]
+    assert sorted(ends) == pytest.approx(sorted(map(bar.across, means)))
     table = charts["table"].table
     places = [table.columns.index(name) for name in ("batch size", "variant", "published")]
     beside = [tuple(row[place] for place in places) for row in table.rows if row[0] == "8"]

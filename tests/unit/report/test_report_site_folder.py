@@ -15,6 +15,7 @@ from unit.report.sites import Elements, broken_links, pages, write
 
 from sifmark.core.errors import UsageError
 from sifmark.report.site.folder import file_names, folder_of_site, write_site
+from sifmark.report.site.pages import RESULTS, script
 from sifmark.report.write import is_safe
 from sifmark.results.load import SITE_MARKER
 
@@ -188,7 +189,7 @@ def test_hostile_names_give_a_correct_site_and_leave_everything_else_alone(tmp_p
     assert {each.name for each in tmp_path.iterdir()} == before | {"site"}
     assert list(broken_links(target)) == []
     for name, page in pages(target).items():
-        elements = Elements(page)
+        elements = Elements(page.replace(f"<script>{script()}</script>", "") if name == RESULTS else page)
         assert not {"script", "img"} & elements.tags and "49" not in elements.tags, name
         assert not any(attribute.startswith("on") for attribute in elements.attributes), name
         assert not any(character in page for character in "\0\x1b\u202e"), name

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import documents
 import pytest
@@ -16,9 +15,12 @@ from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.recipes.names import cards
 from sifmark.report.anonymous import Anonymiser
-from sifmark.report.outputs.measured import FilledOutput, fill, output_charts
+from sifmark.report.forms import MOST_SERIES
+from sifmark.report.outputs.chart import Chart
+from sifmark.report.outputs.measured import MOST_BARS, FilledOutput, fill, output_charts
 from sifmark.report.outputs.members import runs_of_results
 from sifmark.report.results import ReportResult, ReportResults
+from sifmark.report.svg import Mark
 from sifmark.results.catalogue import metric_of
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import observe
@@ -121,9 +123,8 @@ def test_an_output_shows_each_run_of_its_groups_where_it_belongs_and_no_other(na
         for key in dict.fromkeys((output.x, *filled.keys)):
             expected = {text for run in runs for text in texts_of(run, key)}
             assert not expected or row_of[column[key.replace("_", " ")]] in expected, key
-    if chart.spec and len(filled.lines) <= 16:
-        drawn = {row["href"] for row in data_of(chart.spec) if row.get("href", "").startswith("#result-")}
-        assert drawn == {f"#result-{number}" for number in wanted}
+    if chart.plots and len(filled.lines) <= MOST_SERIES and len(wanted) <= MOST_BARS:
+        assert len(measured_marks(chart)) == len(wanted)
 
 
 def texts_of(run: Run, key: str) -> set[str]:
@@ -159,16 +160,10 @@ def place_of(text: str) -> tuple[float, str]:
     return (float(text), "") if text.replace(".", "", 1).isdigit() else (float("inf"), text)
 
 
-def data_of(spec: Any) -> Iterator[dict[str, Any]]:
-    match spec:
-        case {"data": {"values": rows}}:
-            yield from rows
-        case dict():
-            for each in spec.values():
-                yield from data_of(each)
-        case list():
-            for each in spec:
-                yield from data_of(each)
+def measured_marks(chart: Chart) -> list[Mark]:
+    """The marks of measurements: those that say their system, place and number. Crosses and diamonds are others."""
+    marks = [mark for plot in chart.plots for mark in plot.marks if mark.title]
+    return [mark for mark in marks if mark.look != "failed" and mark.system is not None]
 
 
 RUNS = """
@@ -308,8 +303,8 @@ def test_rows_of_several_units_have_a_column_and_charts_a_panel_for_each(tmp_pat
     assert Counter(row[unit] for row in chart.table.rows) == {"images/s": 4, "sequences/s": 2}
     for kind in ("line", "bar", "heat-map"):
         (chart,) = output_charts(results, replace(study, outputs=(table("small", "texts", kind=kind),)))
-        assert len(chart.spec["concat"]) == 2
-        assert len({row["href"] for row in data_of(chart.spec) if row.get("href")}) == 6
+        assert [figure.name for figure in chart.figures] == ["study-o", "study-o-2"]
+        assert len(measured_marks(chart)) == 6
 
 
 def test_cells_that_no_series_names_are_apart(tmp_path: Path) -> None:
@@ -351,7 +346,7 @@ def test_every_key_that_the_format_takes_is_an_axis_and_a_series(tmp_path: Path,
     assert len(along.table.rows) == 14 and len(lines.table.rows) == 12
     for chart, count in ((along, 14), (lines, 12)):
         if kind != "table":
-            assert len({row["href"] for row in data_of(chart.spec) if row.get("href")}) == count
+            assert (len(measured_marks(chart)) == count) == ("which are not drawn" not in chart.caption)
 
 
 KEPT: dict[str, tuple[ReportResults, Mapping[str, Run]]] = {}
@@ -368,7 +363,7 @@ def test_every_metric_that_the_format_takes_is_drawn(tmp_path: Path, metric: str
     study = study_of(tmp_path, replace(table("small", kind="line"), y=metric))
     results, _ = results_of(study)
     (chart,) = output_charts(results, study)
-    assert len(chart.table.rows) == 4 and len({row["href"] for row in data_of(chart.spec) if row.get("href")}) == 4
+    assert len(chart.table.rows) == 4 and len(measured_marks(chart)) == 4
     assert metric.partition(".")[0] == "epochs" or metric in metrics_of(documents.whole())
 
 
