@@ -308,10 +308,6 @@ HOST = (
         HEADLINES,
     ),
     _fault(
-        *("the best of another precision has a ratio", "ratio_to_best", "point.row.baseline is not baseline.row"),
-        *("False", HEADLINES),
-    ),
-    _fault(
         *("a summary ranks generation by texts", "Section.rate", "name in self.headlines"),
         *("name == THROUGHPUT", HEADLINES),
     ),
