@@ -196,12 +196,12 @@ COMPUTED = (
         *(DECODING, "-k", "loss_in_chunks"),
     ),
     _torch(
-        *("shards without numbers shift the norms of others", "squares", "shard.numel() else nothing"),
-        *("True else nothing", "tests/inside/devices/test_torch_shards.py"),
+        *("shards without numbers shift the norms of others", "squares", "next(norms) if shard.numel() else nothing"),
+        *("next(norms, nothing)", "tests/inside/devices/test_torch_shards.py"),
     ),
     _torch(
-        *("the slowest kernel of attention is taken", "AttentionChoice.take", "measured[name])"),
-        *("-measured[name])", "tests/inside/devices/test_torch_attention.py"),
+        *("the slowest kernel of attention is taken", "AttentionChoice.take", "lambda name: measured[name]"),
+        *("lambda name: -measured[name]", "tests/inside/devices/test_torch_attention.py"),
     ),
     _torch(
         *("a loss in chunks ignores what follows it", "ChunkedLoss.backward", "gradient / len(by_rows)"),
