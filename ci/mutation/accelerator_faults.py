@@ -192,6 +192,18 @@ EXAMINED = (
 )
 COMPUTED = (
     _torch(
+        *("classes that are too many count", "loss_and_gradients", "-math.inf", "0.0"),
+        *(DECODING, "-k", "loss_in_chunks"),
+    ),
+    _torch(
+        *("shards without numbers shift the norms of others", "squares", "next(norms) if shard.numel() else nothing"),
+        *("next(norms, nothing)", "tests/inside/devices/test_torch_shards.py"),
+    ),
+    _torch(
+        *("the slowest kernel of attention is taken", "AttentionChoice.take", "lambda name: measured[name]"),
+        *("lambda name: -measured[name]", "tests/inside/devices/test_torch_attention.py"),
+    ),
+    _torch(
         *("a loss in chunks ignores what follows it", "ChunkedLoss.backward", "gradient / len(by_rows)"),
         *("1 / len(by_rows)", DECODING, "-k", "loss_in_chunks"),
     ),

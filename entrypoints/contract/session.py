@@ -32,8 +32,9 @@ COMPILATION_FACTS = (
     "frozen",
 )
 # What computed: the kernels of attention, the arithmetic of matrix products, the allocator of the device's memory, what
-# chooses among kernels by trying them, and which convolutions were fused with what follows them.
-BACKEND_FACTS = ("attention", "matmul_precision", "allocator", "autotuning", "convolutions")
+# chooses among kernels by trying them, which convolutions were fused with what follows them, and what kernels of
+# attention took when they were tried.
+BACKEND_FACTS = ("attention", "matmul_precision", "allocator", "autotuning", "convolutions", "attention_trials")
 
 
 @dataclass(frozen=True)

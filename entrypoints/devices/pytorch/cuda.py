@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 from entrypoints.contract.points import LastLevelCache
-from entrypoints.contract.session import BatchPartition, DeviceFacts, Rule
+from entrypoints.contract.session import Batch, BatchPartition, DeviceFacts, Executed, Rule
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.pytorch.shared import gpu, rocm
+from entrypoints.devices.pytorch.shared.attention import AttentionChoice
 from entrypoints.devices.pytorch.shared.compiling import require_triton
+from entrypoints.devices.pytorch.shared.inference import fusing
 from entrypoints.devices.pytorch.shared.session import AUTOCAST
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
@@ -145,6 +147,28 @@ def open_session(
 
 class CudaSession(gpu.GpuSession):
     """A session on GPUs of NVIDIA or AMD."""
+
+    chosen: AttentionChoice | None = None  # of the kernel of attention, from the first batch on
+
+    def look_at(self, batch_on_device: Batch, training: bool) -> None:
+        """Choose the kernel of attention by the first batch; AMD's GPUs keep PyTorch's order."""
+        if self.chosen is None and not AMD:
+            seconds = functools.partial(fusing.fastest, self)
+            self.chosen = AttentionChoice(self.model.network, self.hardware, self.dtype, seconds)
+            self.chosen.make(batch_on_device.inputs, self.micro_batch, training)
+        super().look_at(batch_on_device, training)
+
+    def executed(self) -> Executed:
+        """Return how the model was run so far, with the seconds of the kernels of attention that were tried."""
+        executed = super().executed()
+        tried = self.chosen.said if self.chosen else None
+        return executed._replace(facts={**executed.facts, "attention_trials": tried})
+
+    def close(self) -> None:
+        """Release the model, and the order of kernels."""
+        if self.chosen:
+            self.chosen.close()
+        super().close()
 
     def last_level_cache(self) -> LastLevelCache | None:
         """Return the L2 cache of a GPU of NVIDIA; those of AMD have caches behind it that PyTorch does not name."""

@@ -166,8 +166,11 @@ class LazyLogits(NamedTuple):
     weight: torch.Tensor
 
 
-AT_ONCE = 1024  # rows of logits in memory at a time
 MULTIPLE = 64  # of classes, for which GPUs have faster matrix products
+# Rows of logits at a time: on a CPU, and at least; elsewhere as many as take a share of the device's memory, since each
+# chunk reads and writes the gradient of the whole decoder. A chunk takes at most so many bytes a logit.
+CHUNK_ROWS, MEMORY_SHARE, CHUNK_BYTES = 1024, 1 / 32, 8
+CASTING = ("cuda", "xpu")  # devices whose operations cast what they write; others write it twice
 
 
 def chunked_cross_entropy(lazy: LazyLogits, labels: torch.Tensor, smoothing: float = 0.0) -> torch.Tensor:
@@ -179,8 +182,15 @@ def chunked_cross_entropy(lazy: LazyLogits, labels: torch.Tensor, smoothing: flo
     hidden, weight = lazy
     rows = hidden.flatten(0, -2)
     multiple = 1 if rows.device.type == "cpu" else MULTIPLE
-    loss: torch.Tensor = ChunkedLoss.apply(rows, weight, labels.flatten(), smoothing, multiple, working_dtype(rows))
+    how = (smoothing, multiple, working_dtype(rows), is_compiling())
+    loss: torch.Tensor = ChunkedLoss.apply(rows, weight, labels.flatten(), *how)
     return loss
+
+
+def is_compiling() -> bool:
+    """Return whether TorchInductor compiles the caller; False before torch 2.1, which does not say."""
+    compiler = getattr(torch, "compiler", None)
+    return hasattr(compiler, "is_compiling") and torch.compiler.is_compiling()
 
 
 def working_dtype(x: torch.Tensor) -> torch.dtype:
@@ -189,8 +199,22 @@ def working_dtype(x: torch.Tensor) -> torch.dtype:
     return (number @ number).dtype
 
 
+def chunk_rows(device: torch.device, classes: int) -> int:
+    """Return how many rows of logits are computed at once: a power of two, so that chunks of most batches are alike."""
+    properties = getattr(getattr(torch, device.type, None), "get_device_properties", None)
+    memory = getattr(properties(device), "total_memory", 0) if properties else 0  # in bytes; the host's is not meant
+    most = int(memory * MEMORY_SHARE / (CHUNK_BYTES * classes))
+    return max(CHUNK_ROWS, 1 << max(0, most.bit_length() - 1))
+
+
 def loss_and_gradients(
-    rows: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, smoothing: float, multiple: int, dtype: torch.dtype
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    labels: torch.Tensor,
+    smoothing: float,
+    multiple: int,
+    dtype: torch.dtype,
+    compiled: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the mean loss of rows (M, width), and the gradients of M times the loss by rows and by the weight.
 
@@ -200,34 +224,95 @@ def loss_and_gradients(
     classes = len(weight)
     decoder = functional.pad(weight.to(dtype), (0, 0, 0, -classes % multiple))
     by_rows = torch.empty_like(rows)
-    by_decoder = torch.zeros_like(decoder, dtype=torch.promote_types(dtype, torch.float32))
-    total = torch.zeros((), device=rows.device, dtype=by_decoder.dtype)
-    for begin in range(0, len(rows), AT_ONCE):
-        part = rows[begin : begin + AT_ONCE].to(dtype)
-        expected = labels[begin : begin + AT_ONCE, None]
-        products = part @ decoder.t()
-        logits = products[:, :classes].to(total.dtype)
-        normaliser = logits.logsumexp(1, keepdim=True)
-        total += (normaliser - (1 - smoothing) * logits.gather(1, expected)).sum()
-        if smoothing:
-            total -= smoothing / classes * logits.sum()
-        shares = logits.sub_(normaliser).exp_()  # in the memory of the logits
-        shares.scatter_add_(1, expected, shares.new_full((1, 1), smoothing - 1).expand_as(expected))
-        if smoothing:
-            shares -= smoothing / classes
-        if shares.dtype != dtype:
-            products[:, :classes] = shares
-        products[:, classes:] = 0
-        by_rows[begin : begin + AT_ONCE] = products @ decoder
-        if by_decoder.dtype == dtype:
-            by_decoder.addmm_(products.t(), part)
+    total = torch.zeros((), device=rows.device, dtype=torch.promote_types(dtype, torch.float32))
+    size = chunk_rows(rows.device, len(decoder))
+    for begin in range(0, len(rows), size):
+        part = rows[begin : begin + size].to(dtype)
+        logits = part @ decoder.t()
+        if classes < len(decoder):
+            logits[:, classes:] = -math.inf
+        loss, differences = loss_and_differences(
+            logits, labels[begin : begin + size, None], classes, smoothing, compiled
+        )
+        total += loss
+        by_rows[begin : begin + size] = differences @ decoder
+        if begin == 0:
+            by_decoder = (differences.t() @ part).to(total.dtype)
+        elif by_decoder.dtype == dtype:
+            by_decoder.addmm_(differences.t(), part)
         else:
-            by_decoder += products.t() @ part
+            by_decoder += differences.t() @ part
     return total / len(rows), by_rows, by_decoder[:classes]
 
 
+def loss_and_differences(
+    logits: torch.Tensor, labels: torch.Tensor, classes: int, smoothing: float, compiled: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the summed loss of logits (M, N) with labels (M, 1), and its gradients by the logits (M, N).
+
+    Compiled, logits are read twice and gradients written once; otherwise a log-softmax in single precision is written
+    and read too, and gradients take the memory of the logits.
+    """
+    if compiled:
+        kernel = compiled_differences(logits.shape, logits.dtype, logits.device, classes, smoothing)
+        if kernel is not None:
+            loss, differences = kernel(logits, labels)
+            return loss, differences
+    return differences_in(logits, logits, labels, classes, smoothing)
+
+
+def differences_in(
+    memory: torch.Tensor | None, logits: torch.Tensor, labels: torch.Tensor, classes: int, smoothing: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the same by PyTorch's operations, with the gradients in `memory` or in new memory."""
+    logs = logits.log_softmax(1, dtype=torch.promote_types(logits.dtype, torch.float32))  # GPUs cast while they read
+    own = logs.gather(1, labels)
+    loss = (smoothing - 1) * own.sum()
+    if smoothing:
+        loss = loss - smoothing / classes * logs[:, :classes].sum()
+    differences = logs.exp().to(logits.dtype) if memory is None else exponentials(logs, memory)
+    if smoothing:
+        differences[:, :classes] -= smoothing / classes
+    at_label = own.expm1() + (smoothing - smoothing / classes)  # before it is rounded
+    return loss, differences.scatter_(1, labels, at_label.to(differences.dtype))
+
+
+def exponentials(logs: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    """Return the exponentials of `logs`, in its memory or in `memory`, in the precision of `memory`."""
+    if logs.dtype == memory.dtype:
+        return logs.exp_()
+    if logs.device.type in CASTING:
+        return torch.exp(logs, out=memory)
+    return memory.copy_(logs.exp_())
+
+
+@functools.lru_cache(maxsize=None)
+def compiled_differences(
+    shape: torch.Size, dtype: torch.dtype, device: torch.device, classes: int, smoothing: float
+) -> Any:
+    """Return `differences_in` for logits of one shape as kernels of TorchInductor; None if it makes none here.
+
+    Not by torch.compile, which would count as a graph of the model, and look for changes at each call.
+    """
+    examples = (
+        torch.empty(shape, dtype=dtype, device=device),
+        torch.zeros(shape[0], 1, dtype=torch.int64, device=device),
+    )
+
+    def differences(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return differences_in(None, logits, labels, classes, smoothing)
+
+    try:
+        from torch import _inductor
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        return _inductor.compile(make_fx(differences, tracing_mode="fake")(*examples), list(examples))
+    except Exception:  # internal: other versions may have other names, and PyTorch's own kernels compute the same
+        return None
+
+
 def shapes_of_loss_and_gradients(
-    rows: torch.Tensor, weight: torch.Tensor, _: torch.Tensor, __: float, ___: int, dtype: torch.dtype
+    rows: torch.Tensor, weight: torch.Tensor, _: torch.Tensor, __: float, ___: int, dtype: torch.dtype, ____: bool
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return tensors like the results, without their values."""
     wide = torch.promote_types(dtype, torch.float32)
@@ -241,8 +326,8 @@ if hasattr(torch.library, "custom_op"):
         "sifmark::loss_and_gradients",
         loss_and_gradients,
         mutates_args=(),
-        schema="(Tensor rows, Tensor weight, Tensor labels, float smoothing, int multiple, ScalarType dtype)"
-        " -> (Tensor, Tensor, Tensor)",
+        schema="(Tensor rows, Tensor weight, Tensor labels, float smoothing, int multiple, ScalarType dtype,"
+        " bool compiled) -> (Tensor, Tensor, Tensor)",
     )
     as_one_operation.register_fake(shapes_of_loss_and_gradients)
 
@@ -264,4 +349,4 @@ class ChunkedLoss(torch.autograd.Function):
         """Return the gradients of rows and weight."""
         by_rows, by_weight = context.saved_tensors
         share = gradient / len(by_rows)
-        return by_rows * share, by_weight * share, None, None, None, None
+        return by_rows * share, by_weight * share, None, None, None, None, None

@@ -17,6 +17,7 @@ LAYERS = {
 }
 # Most numbers that LAMB updates at once: on a CPU, as many as stay in its caches from one operation to the next.
 BUNDLE_LIMITS, BUNDLE_LIMIT = {"cpu": 1 << 20}, 1 << 25
+MANY_STEPS = 1 << 24  # after which Adam's averages need no correction
 BIAS = "bias"  # prefix of the names of biases in every layer of PyTorch
 
 
@@ -72,10 +73,11 @@ class Lamb(torch.optim.Optimizer):
 
     shard_norms: Norms | None = None
 
-    def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule, _: bool) -> None:
+    def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> None:
         super().__init__(groups, {"lr": rule.learning_rate})
         self.betas, self.epsilon = rule.settings["betas"], rule.settings["epsilon"]
         self.corrected, self.steps = rule.settings["bias_correction"], 0
+        self.fused = fused and hasattr(torch, "_fused_adam_")
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
@@ -120,6 +122,39 @@ class Lamb(torch.optim.Optimizer):
             if not self.state[parameter]:
                 self.state[parameter] = {name: torch.zeros_like(gradient) for name in ("mean", "square")}
         means, squares = ([self.state[parameter][name] for parameter in parameters] for name in ("mean", "square"))
+        steps = (self.fused_steps if self.fused else self.plain_steps)(gradients, means, squares)
+        if decay:
+            torch._foreach_add_(steps, [local(parameter) for parameter in parameters], alpha=decay)
+        return steps
+
+    def fused_steps(
+        self, gradients: Sequence[torch.Tensor], means: Sequence[torch.Tensor], squares: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor]:
+        """Update the averages and return Adam's steps, by PyTorch's kernel: of zeros, with a learning rate of -1."""
+        steps = [torch.empty_like(gradient) for gradient in gradients]
+        torch._foreach_zero_(steps)
+        count = torch.full((), float(self.steps if self.corrected else MANY_STEPS), device=steps[0].device)
+        torch._fused_adam_(
+            steps,
+            gradients,
+            means,
+            squares,
+            [],
+            [count] * len(steps),
+            lr=-1.0,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=0.0,
+            eps=self.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+        return steps
+
+    def plain_steps(
+        self, gradients: Sequence[torch.Tensor], means: Sequence[torch.Tensor], squares: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor]:
+        """Do the same by operations on many tensors."""
         first, second = self.betas
         _move_towards(means, gradients, 1 - first)
         torch._foreach_mul_(squares, second)
@@ -131,8 +166,6 @@ class Lamb(torch.optim.Optimizer):
         steps: Sequence[torch.Tensor] = torch._foreach_div(means, roots)
         if self.corrected:
             torch._foreach_div_(steps, 1 - first**self.steps)
-        if decay:
-            torch._foreach_add_(steps, [local(parameter) for parameter in parameters], alpha=decay)
         return steps
 
 

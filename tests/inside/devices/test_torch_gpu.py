@@ -308,7 +308,14 @@ def test_a_pytorch_whose_events_tell_no_time_is_refused(monkeypatch, version, ti
 
 @pytest.mark.parametrize(
     ("kind", "version", "fused"),
-    [("cuda", "1.13.1", True), ("xpu", "2.0.1", False), ("xpu", "2.1.0a0+cxx11.abi", True)],
+    [
+        ("cuda", "1.13.1", True),
+        ("xpu", "2.0.1", False),
+        ("xpu", "2.1.0a0+cxx11.abi", True),
+        ("cpu", "2.3.1", False),
+        ("cpu", "2.4.0", True),
+        ("hpu", "2.9.0", False),
+    ],
 )
 def test_updates_in_one_kernel_are_asked_for_where_pytorch_has_them(monkeypatch, kind, version, fused):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))

@@ -41,6 +41,32 @@ class Launches(TorchDispatchMode):
         return operation(*args, **(kwargs or {}))
 
 
+class Traffic(TorchDispatchMode):
+    """Counts the bytes of large tensors that operations read and write, each once.
+
+    A GPU casts what a log-softmax reads in its kernel, where a CPU has an operation of its own for that.
+    """
+
+    def __init__(self, least: int) -> None:
+        super().__init__()
+        self.least, self.bytes = least, 0  # numbers of a tensor that is large
+
+    def __torch_dispatch__(self, operation: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Count an operation and do it."""
+        made = operation(*args, **(kwargs or {}))
+        name = operation.overloadpacket.__name__
+        if name == "_log_softmax":
+            self.bytes += self.of(made) * 3 // 2  # from half precision
+        elif name not in (*WITHOUT_KERNEL, "device", "_to_copy", "gather", "scatter_"):
+            self.bytes += sum(self.of(each) for each in (*args, made))
+        return made
+
+    def of(self, value: Any) -> int:
+        """Return the bytes of a large tensor, and 0 of what is none."""
+        large = isinstance(value, torch.Tensor) and value.numel() >= self.least
+        return value.numel() * value.element_size() if large else 0
+
+
 def launches(name: str, args: Sequence[Any]) -> int:
     """Return how many kernels an operation starts on a GPU, at least."""
     if name in WITHOUT_KERNEL or name.startswith(("empty_", "_unsafe_view")):

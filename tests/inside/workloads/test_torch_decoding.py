@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shutil
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -220,12 +223,12 @@ def test_training_goes_on_in_single_precision_after_inference():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_the_loss_in_chunks_and_its_gradients_are_the_plain_ones(dtype, smoothing, multiple, monkeypatch):
-    monkeypatch.setattr(layers, "AT_ONCE", 100)
+    monkeypatch.setattr(layers, "CHUNK_ROWS", 100)
     random = torch.Generator().manual_seed(1)
     rows, weight = (torch.randn(size, 16, generator=random, dtype=dtype) for size in (370, 301))
     labels = torch.randint(0, 301, (370,), generator=random)
     inputs = rows.requires_grad_(), weight.requires_grad_()
-    loss = layers.ChunkedLoss.apply(*inputs, labels, smoothing, multiple, dtype)
+    loss = layers.ChunkedLoss.apply(*inputs, labels, smoothing, multiple, dtype, False)
     plain = torch.nn.functional.cross_entropy(rows @ weight.t(), labels, label_smoothing=smoothing)
     near: Any = {"rtol": 1e-12, "atol": 1e-14} if dtype == torch.float64 else {"rtol": 1e-5, "atol": 1e-7}
     torch.testing.assert_close(loss, plain, **near)
@@ -247,9 +250,66 @@ def test_the_loss_in_chunks_is_as_exact_in_half_precision(dtype):
         gradients = torch.autograd.grad(loss, inputs)
         return [float((each - other).norm() / other.norm()) for each, other in zip(gradients, exact)]
 
-    ours = error(layers.ChunkedLoss.apply(*inputs, labels, 0.0, 64, dtype))
+    ours = error(layers.ChunkedLoss.apply(*inputs, labels, 0.0, 64, dtype, False))
     plain = error(torch.nn.functional.cross_entropy((rows.to(dtype) @ weight.to(dtype).t()).float(), labels))
     assert all(mine <= 1.1 * other for mine, other in zip(ours, plain)), (ours, plain)
+
+
+def test_the_loss_moves_18_bytes_a_logit_where_kernels_cast(monkeypatch):
+    """In half precision: 2 for the product, 6 and 6 for softmax and exponentials, 4 for the products with gradients."""
+    launches = pytest.importorskip("launches")
+    monkeypatch.setattr(layers, "CASTING", ("cpu",))
+    rows, weight, labels = torch.randn(300, 4), torch.randn(640, 4), torch.zeros(300, dtype=torch.int64)
+    with launches.Traffic(300 * 640) as traffic:
+        layers.loss_and_gradients(rows, weight, labels, 0.0, 64, torch.bfloat16)
+    assert 4 <= traffic.bytes / (300 * 640) <= 18
+
+
+@pytest.mark.full
+@pytest.mark.skipif(torch.__version__ < "2.6" or not shutil.which("g++"), reason="nothing to compile with")
+def test_the_compiled_loss_is_the_same_and_keeps_nothing_wide(monkeypatch, tmp_path):
+    """Compiled, each logit in half precision is read twice and written once: 12 bytes with its three products."""
+    from torch._inductor.utils import run_and_get_code
+
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    layers.compiled_differences.cache_clear()
+    random = torch.Generator().manual_seed(1)
+    rows, weight = (torch.randn(size, 16, generator=random) for size in (64, 301))
+    labels = torch.randint(0, 301, (64,), generator=random)
+    how = 0.0, 64, torch.bfloat16
+    compiled, (code,) = run_and_get_code(layers.loss_and_gradients, rows, weight, labels, *how, True)
+    assert re.findall(r"= empty_strided_cpu\(\(64, 320\), .*torch\.(\w+)\)", code) == ["bfloat16"]
+    for mine, plain in zip(compiled, layers.loss_and_gradients(rows, weight, labels, *how, False)):
+        torch.testing.assert_close(mine, plain, rtol=1e-3, atol=1e-3)
+
+
+def test_kernels_that_cannot_be_made_are_pytorchs_own(monkeypatch):
+    rows, weight, labels = torch.randn(5, 4), torch.randn(7, 4), torch.zeros(5, dtype=torch.int64)
+    plain = layers.loss_and_gradients(rows, weight, labels, 0.0, 1, torch.float32)
+    monkeypatch.setitem(sys.modules, "torch._inductor", None)  # cannot be imported
+    monkeypatch.delattr(torch, "_inductor", raising=False)
+    layers.compiled_differences.cache_clear()
+    compiled = layers.loss_and_gradients(rows, weight, labels, 0.0, 1, torch.float32, True)
+    layers.compiled_differences.cache_clear()
+    assert all(torch.equal(mine, other) for mine, other in zip(compiled, plain))
+
+
+@pytest.mark.parametrize(
+    ("kind", "gib", "classes", "rows"),
+    [
+        ("cpu", None, 50304, 1024),
+        ("hpu", None, 50304, 1024),
+        ("cuda", 140, 50304, 8192),
+        ("cuda", 79, 50304, 4096),
+        ("cuda", 16, 50304, 1024),
+        ("cuda", 16, 128, 1 << 19),
+    ],
+)
+def test_chunks_of_logits_fit_the_memory_of_the_device(kind, gib, classes, rows, monkeypatch):
+    if gib:
+        properties = SimpleNamespace(total_memory=gib << 30)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    assert layers.chunk_rows(torch.device(kind), classes) == rows
 
 
 @pytest.mark.parametrize("workload", ["gpt2", "gpt_117m"])

@@ -14,6 +14,7 @@ from entrypoints.contract.session import OptimizerRule  # noqa: E402
 from entrypoints.workloads.pytorch import build, optimizers  # noqa: E402
 
 BERT = cards.load()["bert_large_pretraining_128"]
+needs_fused = pytest.mark.skipif(torch.__version__ < "2.4", reason="no fused Adam on a CPU")
 SHAPES = ((31, 8), (8,), (1,), (16, 8, 3), (5, 5))
 
 
@@ -32,13 +33,14 @@ def grouped(parameters, own):
 
 @pytest.mark.parametrize("corrected", [False, True])
 @pytest.mark.parametrize("together", [1, 300, 1 << 20])
-def test_lamb_is_the_rule_tensor_by_tensor(monkeypatch, corrected, together):
+@pytest.mark.parametrize("fused", [False, pytest.param(True, marks=needs_fused)])
+def test_lamb_is_the_rule_tensor_by_tensor(monkeypatch, corrected, together, fused):
     monkeypatch.setattr(optimizers, "BUNDLE_LIMITS", {"cpu": together})
     own, chance = rule(bias_correction=corrected), torch.Generator().manual_seed(1)
     start = [torch.randn(shape, generator=chance) for shape in SHAPES]
     start[1].zero_()  # what is zero moves too
     ours, theirs = ([torch.nn.Parameter(each.clone()) for each in start] for _ in range(2))
-    updates = optimizers.Lamb(grouped(ours, own), own, False), LambByTensor(grouped(theirs, own), own)
+    updates = optimizers.Lamb(grouped(ours, own), own, fused), LambByTensor(grouped(theirs, own), own)
     for number in range(6):
         for index, pair in enumerate(zip(ours, theirs)):
             gradient = torch.randn(SHAPES[index], generator=chance)

@@ -150,7 +150,7 @@ class TorchSession:
         self.trained = True
         batch = self.to_device(batch)
         self.expect_padding(batch)
-        self.attention.look_at(batch.inputs)
+        self.look_at(batch, training=True)
         observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
         self.optimizer.zero_grad(set_to_none=True)
         with compilation():
@@ -161,6 +161,10 @@ class TorchSession:
             self.observer = observer
         loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item, skipped=skipped)
+
+    def look_at(self, batch_on_device: Batch, training: bool) -> None:  # noqa: ARG002 - GPUs do
+        """See what of the first batch decides which kernels are taken."""
+        self.attention.look_at(batch_on_device.inputs)
 
     def expect_padding(self, batch: Batch | None = None) -> None:
         """Let a network mask padding, unless a batch is known to have none: without a mask attention is faster.
@@ -216,7 +220,7 @@ class TorchSession:
         """Do a forward pass in evaluation mode. Its output is valid until the next one."""
         self.expect_padding(batch)
         batch_on_device = self.to_device(batch._replace(targets=None))
-        self.attention.look_at(batch_on_device.inputs)
+        self.look_at(batch_on_device, training=False)
         output, _ = self.forward(batch_on_device, self.graphs)
         return StepReport(batch.samples, updates=0, loss=None, output=functools.partial(to_host, output))
 

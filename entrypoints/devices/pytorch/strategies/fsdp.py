@@ -107,7 +107,8 @@ class FullyShard(Sharded):
 
     def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
         """Return the optimizer of this rank's shards, where these are."""
-        return super().optimizer(model, rule, fused and not self.offload)
+        # PyTorch 2.13 has no fused gradient descent of distributed tensors.
+        return super().optimizer(model, rule, fused and not self.offload and rule.name != "sgd")
 
     def whole(self, tensor: Any) -> torch.Tensor:
         """Return a weight or gradient, gathered from all ranks on the hardware."""

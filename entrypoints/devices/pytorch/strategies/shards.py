@@ -25,8 +25,10 @@ def norms(
     """
     whole = [divided is not None and id(parameter) not in divided for parameter in parameters]
     ranks = dist.get_world_size()
-    squares = [shard.float().square().sum() / (ranks if equal else 1) for shard, equal in zip(shards, whole)]
-    return _total(torch.stack(squares), hardware).sqrt().unbind()
+    own = squares(shards)
+    if any(whole):
+        own = own / own.new_tensor([ranks if equal else 1 for equal in whole])
+    return _total(own, hardware).sqrt().unbind()
 
 
 def clip(
@@ -37,11 +39,19 @@ def clip(
     Gradients of `copies` are counted by another rank.
     """
     counted, others = _gradients(parameters), _gradients(copies)
-    squares = [shard.float().square().sum() for shard in counted]
-    square = torch.stack(squares).sum() if squares else torch.zeros((), device=hardware)
+    square = squares(counted).sum() if counted else torch.zeros((), device=hardware)
     factor = (norm / (_total(square, hardware).sqrt() + EPSILON)).clamp(max=1.0)
-    if squares:  # a stage of a pipeline may have no weight
+    if counted:  # a stage of a pipeline may have no weight
         torch._foreach_mul_([*counted, *others], factor)
+
+
+def squares(shards: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the squared L2 norm of each of some shards, by a few kernels for all of them. Shards may be empty."""
+    wide = [shard if shard.dtype == torch.float32 else shard.float() for shard in shards]
+    filled = [shard for shard in wide if shard.numel()]
+    norms = iter(torch._foreach_norm(filled) if filled else ())
+    nothing = wide[0].new_zeros(())
+    return torch.stack([next(norms) if shard.numel() else nothing for shard in wide]).square()
 
 
 def scaler(of_one: Any) -> Any:
