@@ -37,6 +37,7 @@ from entrypoints.contract.session import (
     DeviceFacts,
     EvaluationResult,
     FirstStep,
+    InferenceRule,
     OptimizerRule,
     Rule,
     StepReport,
@@ -116,7 +117,7 @@ def open_session(
     """
     if compiled:
         raise RunError("unsupported", "--compile: PopTorch compiles every model by itself. Leave it out")
-    if not isinstance(rule, OptimizerRule):
+    if not isinstance(rule, (OptimizerRule, InferenceRule)):
         raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
     return IpuSession(model, rule, precision, partition, instances=group.place.world if group else 1)
 
@@ -130,7 +131,7 @@ class IpuSession(SynchronousSession):
     def __init__(
         self,
         model: Objective,
-        rule: OptimizerRule,
+        rule: OptimizerRule | InferenceRule,
         precision: str,
         partition: BatchPartition | None,
         instances: int = 1,

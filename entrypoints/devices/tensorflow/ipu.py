@@ -27,6 +27,7 @@ from entrypoints.contract.session import (
     DeviceConditions,
     DeviceFacts,
     IpuMemory,
+    InferenceRule,
     OptimizerRule,
     Rule,
     Usage,
@@ -121,7 +122,7 @@ def open_session(
     """
     if compiled:
         raise RunError("unsupported", "--compile: Poplar compiles every model by itself. Leave it out")
-    if not isinstance(rule, OptimizerRule):
+    if not isinstance(rule, (OptimizerRule, InferenceRule)):
         raise RunError("unsupported", "how chance is drawn on IPUs in TensorFlow is not known: no sampler runs there")
     return IpuSession(model, rule, partition)
 
