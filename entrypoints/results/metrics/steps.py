@@ -43,6 +43,12 @@ def time_to_first_step(measurement: Measurement) -> Metric:
     return Metric(sum(span for span in spans if span is not None), "s")
 
 
+def time_to_result(measurement: Measurement) -> Metric:
+    """The correctness check and the whole run: idle power, start-up, warm-up and timed window."""
+    whole = measurement.whole_seconds
+    return Metric(whole if measurement.timed_steps else None, "s", NO_STEP)
+
+
 def _step_time(measurement: Measurement, share: float) -> Metric:
     if not measurement.timed_steps:
         return Metric(None, "s", NO_STEP)
