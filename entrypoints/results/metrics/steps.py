@@ -45,8 +45,9 @@ def time_to_first_step(measurement: Measurement) -> Metric:
 
 def time_to_result(measurement: Measurement) -> Metric:
     """The correctness check and the whole run: idle power, start-up, warm-up and timed window."""
-    whole = measurement.whole_seconds
-    return Metric(whole if measurement.timed_steps else None, "s", NO_STEP)
+    if not measurement.timed_steps:
+        return Metric(None, "s", NO_STEP)
+    return Metric(measurement.whole_seconds, "s", None if measurement.whole_seconds else "the run is not over")
 
 
 def _step_time(measurement: Measurement, share: float) -> Metric:

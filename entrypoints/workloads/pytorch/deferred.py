@@ -10,7 +10,7 @@ the same distribution, which do not depend on the number of ranks.
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, TypeVar
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, TypeVar
 
 import torch
 from torch import nn
@@ -60,8 +60,8 @@ class Wanted(NamedTuple):
 
     name: str
     meta: torch.Tensor
-    places: List[Place]
-    making: List[int]
+    places: list[Place]
+    making: list[int]
 
 
 if AVAILABLE:
@@ -81,7 +81,7 @@ if AVAILABLE:
             return False  # nothing is compiled meanwhile, and skipping it would import it
 
         def __torch_dispatch__(self, operation: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
-            """Do an operation; record it instead if it is in place, since PyTorch imports a second of code for those."""
+            """Do an operation; only record it if it is in place, since PyTorch imports a second of code for those."""
             if operation._schema.is_mutable:
                 self.record(operation, *arguments, **(named or {}))
                 return arguments[0]
@@ -112,7 +112,7 @@ def storage_of(tensor: torch.Tensor) -> int:
 class DeferredWeights:
     """The weights and buffers of a model on the meta device, which `fill` makes module by module."""
 
-    def __init__(self, model: nn.Module, recorded: Sequence[Initialising], sizes: Dict[int, int], seed: int) -> None:
+    def __init__(self, model: nn.Module, recorded: Sequence[Initialising], sizes: dict[int, int], seed: int) -> None:
         self.model, self.recorded, self.sizes, self.seed = model, recorded, sizes, seed
         self.wanted: dict[int, Wanted] = {}
         for path, owner in model.named_modules():

@@ -234,6 +234,12 @@ def test_the_run_delay_is_the_waiting_part_of_processor_time():
     assert uncounted["value"] is None and "schedstat" in uncounted["reason"]
 
 
+def test_the_time_to_a_result_is_that_of_check_and_run():
+    metric = every_metric()["time_to_result"](dataclasses.replace(RUN, whole_seconds=40.5))
+    assert metric == (40.5, "s", None)
+    assert every_metric()["time_to_result"](dataclasses.replace(NOTHING, whole_seconds=40.5)).value is None
+
+
 def test_inference_has_no_loss():
     loss = training.final_loss(fold(MESSAGES, "images", "inference"))
     assert loss.value is None and "inference" in str(loss.reason)
