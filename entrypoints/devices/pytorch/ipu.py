@@ -138,7 +138,8 @@ class IpuSession(SynchronousSession):
     ) -> None:
         self.half, self.instances = precision == "fp16", instances
         self.model = without_sdpa(model.half() if self.half else model)
-        self.rule, self.partition = rule, partition or WHOLE_BATCH
+        self.rule: Any = rule
+        self.partition = partition or WHOLE_BATCH
         self.copies = 1  # of each batch of training
         if instances > 1:  # poprun's replicas: in the check, which is of one, each gets the whole batch
             replicas = local_replicas()

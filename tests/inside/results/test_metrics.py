@@ -199,6 +199,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("achieved_flops_full_attention", "utilisation_full_attention"),
         *("utilisation_of_measured_peak_full_attention", "throughput_bound", "fraction_of_bound"),
         *("peak_allocated_memory_of_window", "throttled_fraction", "core_clock", "decode_tokens_per_watt_hour"),
+        "time_to_result",
     }
 
 
