@@ -82,7 +82,12 @@ class PointRule:
     operation: str
 
 
-Rule = Union[OptimizerRule, SamplerRule, PointRule]
+@dataclass(frozen=True)
+class InferenceRule:
+    """That a model only answers: nothing ever changes its weights, and there is no optimizer."""
+
+
+Rule = Union[OptimizerRule, SamplerRule, PointRule, InferenceRule]
 
 # Of losses in fp16. PyTorch's own start, 2^16, overflows in the first updates of lstm and resnet50 on an H200, which
 # are skipped then: the timed steps would have less to do than their number says.
@@ -121,13 +126,15 @@ class BatchPartition(NamedTuple):
         return self.replicas * (1 if self.strategy == "phased" else self.stages)
 
 
-def rule_of(problem: Mapping[str, Any], batch_size: int) -> Rule:
-    """Return what a device does by a card's `problem`: sample, repeat an operation, or train with a global batch of
-    `batch_size` samples."""
+def rule_of(problem: Mapping[str, Any], batch_size: int, task: str = "training") -> Rule:
+    """Return what a device does by a card's `problem`: sample, repeat an operation, answer if the task is inference, or
+    train with a global batch of `batch_size` samples."""
     if "sampler" in problem:
         return SamplerRule(**problem["sampler"])
     if "optimizer" not in problem:
         return PointRule(problem["model"]["operation"])
+    if task == "inference":
+        return InferenceRule()
     return OptimizerRule.from_problem(problem["optimizer"], batch_size)
 
 

@@ -90,6 +90,7 @@ class Measurement:
     ranks: tuple[Measurement, ...]  # each one's own; none if a single rank computed
     tasks: tuple[Consumed, ...]  # by the devices of each task of a launch, this one included; none for a single task
     measured_peak: MeasuredPeak | None
+    whole_seconds: float | None = None  # of the correctness check and the run, once both are over
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -54,6 +54,7 @@ class Numerics:
     reason: str | None
     precisions: tuple[PrecisionResult, ...] = ()
     run_checks: tuple[RunCheck, ...] = ()  # of the run itself
+    seconds: float | None = None  # that it took before the run, if it began
 
     def __str__(self) -> str:
         """Return the state, and the reason or the deviations."""
@@ -78,7 +79,8 @@ class Numerics:
             for check in self.run_checks
         ]
         reason = {"reason": self.reason} if self.reason else {}
-        return {"state": self.state, **reason, "precisions": precisions, "run_checks": of_run}
+        took = {} if self.seconds is None else {"seconds": self.seconds}
+        return {"state": self.state, **reason, **took, "precisions": precisions, "run_checks": of_run}
 
 
 def not_run(reason: str) -> Numerics:

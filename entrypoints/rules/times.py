@@ -28,6 +28,7 @@ CHECKS = 0.1  # s + of the first step: a check that has nothing to say is counte
 # Before its first phase a child starts Python; after its last it closes the device, and is killed after 5 s.
 OUTSIDE, OUTSIDE_SHARE, OUTSIDE_STEPS = 15.0, 0.2, 5  # s, of the run, of the first step
 KERNEL_SHARE = 1e-3  # of the run: both clocks are the kernel's
+TIMES_OF_DAY = 2e-3  # s, by which the difference of two may be wrong: they are rounded
 CLOCK_SLACK, CLOCK_SHARE = 0.1, 0.01  # s, of the run: the wall clock is corrected while a run goes on
 # Importing one of these took 1.4 s and more on the hosts that were tried.
 FRAMEWORKS, IMPORT = ("pytorch", "tensorflow"), 0.05  # s
@@ -312,6 +313,21 @@ def clocks_agree(facts: Facts) -> Iterator[str]:
     if facts.configuration["framework"] in FRAMEWORKS and imported is not None and imported < IMPORT:
         yield "phases.import.seconds: no framework is imported so fast"
     yield from _elapsed(facts, wall, inside)
+
+
+@rule(
+    "`metrics.time_to_result` = `numerics.seconds` + `finished` - `started`",
+    "They are the same measurement in other words.",
+    "2 ms, since times of day are rounded",
+)
+def time_to_result_is_that_of_check_and_run(facts: Facts) -> Iterator[str]:
+    """Add the check and the run up again."""
+    given = facts.metric("time_to_result")
+    started, finished = (_instant(facts.document[name]) for name in ("started", "finished"))
+    if given is not None and started is not None and finished is not None:
+        expected = (finished - started).total_seconds() + facts.document["numerics"].get("seconds", 0.0)
+        if abs(given - expected) > TIMES_OF_DAY:
+            yield differ("metrics.time_to_result", given, expected, "`numerics.seconds` + `finished` - `started`")
 
 
 def _elapsed(facts: Facts, wall: float, inside: float) -> Iterator[str]:

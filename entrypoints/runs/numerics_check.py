@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
 from typing import Sequence
 
 from entrypoints.contract import reference
@@ -37,7 +39,9 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
     status(f"{resolved.workload} on {resolved.device}: checking correctness")
     with opened_feed(os.environ) as feed:
         feed.send(Pace(resolved, card.problem["unit"]).as_json("checking correctness"))
+        began = time.monotonic()
         _, probed = probe(card, stored, resolved, orders, team)
+        probed = replace(probed, seconds=round(time.monotonic() - began, 6))
     status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed
 

@@ -213,6 +213,8 @@ class Series:
             nothing = fold([], card.problem["unit"], executed.configuration.task)
             return result.document(nothing, worse, context)
 
+        whole = (numerics.seconds or 0.0) + (executed.finished - executed.started).total_seconds()
+        executed = executed._replace(measurement=replace(executed.measurement, whole_seconds=whole))
         return evaluated(lambda: self.consistent(executed, outcome, context, without_measurement), without_measurement)
 
     def consistent(

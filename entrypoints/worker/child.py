@@ -18,7 +18,7 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
-from entrypoints.contract.choices import ZERO, MeasuredPeak
+from entrypoints.contract.choices import FSDP, MODEL_PARALLEL, ZERO, MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped
 from entrypoints.contract.points import HOST_DEVICE, MEMORY_COPY, MICROBENCHMARK, LastLevelCache, operation_of
@@ -138,8 +138,8 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     data_place = configuration.data_place(place)
     inputs = open_inputs(loader, card, configuration, data_place, send)
     send(Phase("model", time.monotonic()))
-    rule = rule_of(card.problem, configuration.batch_size)
-    model = build.model(card, configuration.seed)
+    rule = rule_of(card.problem, configuration.batch_size, configuration.task)
+    model = built_model(build, card, configuration)
     if configuration.recomputed_by_framework:
         model = build.recomputed(model)
     how = (configuration.precision, configuration.compile, configuration.partition)
@@ -163,6 +163,16 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     except Stopped:
         work.settle()
         raise
+
+
+def built_model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
+    """Return the card's model. If it is large for one host or device, its weights are made part by part by a session
+    that can do so: of ranks that divide a model, and of a model that only answers, which may have them in half
+    precision."""
+    divided = configuration.strategy in (FSDP, *MODEL_PARALLEL)
+    part_by_part = configuration.device != "ipu" and (divided or configuration.task == "inference")
+    make = getattr(build, "deferred_model", build.model) if part_by_part else build.model
+    return make(card, configuration.seed)
 
 
 def probe_numerics(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:

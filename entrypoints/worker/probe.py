@@ -37,6 +37,7 @@ class Stage(NamedTuple):
     partition: BatchPartition | None  # of the batch; None: it is computed as a whole
     examine: Callable[[Session], Quantities]
     remembering: bool = False  # weights with which recurrent layers keep their state
+    as_the_run: bool = False  # compiled if the run is
 
 
 def precisions(configuration: Configuration) -> list[str]:
@@ -53,7 +54,11 @@ def run(
     send: Callable[[Probed], None],
     group: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Check every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision."""
+    """Check every precision that the device has. Raises RunError (`unsupported`) if it lacks the run's precision.
+
+    Compiling takes longer than all the rest, and is done for what the run computes: its network in its precision. The
+    proof in single precision, and that of the card's optimizer, are of the same code uncompiled.
+    """
     stored = reference.load(card)
     card = reference.probed_card(card, stored)
     batch_size = stored.batch_size if stored else reference.PLAIN_BATCH
@@ -67,13 +72,14 @@ def run(
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
         new_model = functools.partial(_model, build, card, configuration)
-        open_session = functools.partial(_open_session, device, precision, configuration.compile, group)
+        compiled = configuration.compile if precision == configuration.precision else None
+        open_session = functools.partial(_open_session, device, precision, compiled, group)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         parts = [part._replace(partition=configuration.staged(part.partition, batch.samples)) for part in parts]
         for name, values in probe_precision(new_model, build, open_session, parts):
             send(Probed(precision, name, values))
         if group and configuration.trained_together:
-            alone = functools.partial(_open_session, device, precision, configuration.compile, {})
+            alone = functools.partial(_open_session, device, precision, compiled, {})
             by_kind = {True: open_session, False: alone}
             joined, place = group["group"], configuration.data_place(group["group"].place)
             for name, values in by_ranks(card, batch_size, new_model, build, loader, by_kind, joined, place):
@@ -88,7 +94,8 @@ def _model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
 def _open_session(
     device: ModuleType, precision: str, compiled: str | None, group: Mapping[str, Any], model: Any, stage: Stage
 ) -> Session:
-    session: Session = device.open_session(model, stage.rule, precision, compiled, stage.partition, **group)
+    mode = compiled if stage.as_the_run else None
+    session: Session = device.open_session(model, stage.rule, precision, mode, stage.partition, **group)
     return session
 
 
@@ -113,7 +120,7 @@ def by_ranks(
     def open_session(rule: OptimizerRule, partition: BatchPartition | None, together: bool) -> Session:
         model = new_model()
         build.load_probe_weights(build.without_randomness(model))
-        return open_sessions[together](model, Stage(rule, partition, lambda _: {}))
+        return open_sessions[together](model, Stage(rule, partition, lambda _: {}, as_the_run=True))
 
     clipped = card.problem["optimizer"].get("gradient_norm") is not None
     for name, values in probe_ranks.quantities(open_session, group, batch, share, clipped):
@@ -129,12 +136,12 @@ def stages(card: Card, stored: Reference | None, batch: Batch, accumulation: int
     rule = dataclasses.replace(own, **(stored.optimizer if stored else {}))
     if isinstance(rule, SamplerRule):
         chains = stored.batch_size if stored else reference.PLAIN_BATCH
-        return [Stage(rule, None, functools.partial(transitions, batch=batch, chains=chains))]
+        return [Stage(rule, None, functools.partial(transitions, batch=batch, chains=chains), as_the_run=True)]
     name, partition = reference.OWN_RULE, None
     if accumulation > 1:
         name, partition = reference.ACCUMULATED, BatchPartition(batch.samples // 2, accumulation=2)
     return [
-        Stage(rule, None, functools.partial(quantities, batch=batch)),
+        Stage(rule, None, functools.partial(quantities, batch=batch), as_the_run=True),
         Stage(own, partition, functools.partial(updates, batch=batch, names=[name]), remembering=True),
     ]
 

@@ -15,7 +15,7 @@ Document = dict[str, Any]
 SMALLEST, LARGEST = 1e-100, 1e100
 # Whether compiled code came from a cache, and the metrics that contain the time of compilation.
 COMPILE_CACHE, COLD = "accelerator.compilation.cache", "cold"
-OF_COMPILATION = ("phases.compile", "time_to_first_step")
+OF_COMPILATION = ("phases.compile", "time_to_first_step", "time_to_result")
 _SCALARS = {str, int, float, bool, type(None)}
 
 

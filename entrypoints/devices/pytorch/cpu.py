@@ -91,7 +91,9 @@ class CpuSession(HostSession, TorchSession):
         compile it again: none of those is frozen.
         """
         made = super().made_for_inference(graphs)
-        if not self.compiled or self.trained or not freezable(made, self.model):
+        # Those without normalisations to fold have always been left as they are, whether anything trains them or not.
+        changing = () if self.answers and self.folded else self.model.parameters()
+        if not self.compiled or self.trained or not freezable(made, changing):
             return made
         self.frozen += 1
         return Frozen(made)

@@ -37,6 +37,7 @@ from entrypoints.contract.session import (
     DeviceFacts,
     EvaluationResult,
     FirstStep,
+    InferenceRule,
     OptimizerRule,
     Rule,
     StepReport,
@@ -116,7 +117,7 @@ def open_session(
     """
     if compiled:
         raise RunError("unsupported", "--compile: PopTorch compiles every model by itself. Leave it out")
-    if not isinstance(rule, OptimizerRule):
+    if not isinstance(rule, (OptimizerRule, InferenceRule)):
         raise RunError("unsupported", "PopTorch compiles steps of training and inference, and no sampler")
     return IpuSession(model, rule, precision, partition, instances=group.place.world if group else 1)
 
@@ -130,14 +131,15 @@ class IpuSession(SynchronousSession):
     def __init__(
         self,
         model: Objective,
-        rule: OptimizerRule,
+        rule: OptimizerRule | InferenceRule,
         precision: str,
         partition: BatchPartition | None,
         instances: int = 1,
     ) -> None:
         self.half, self.instances = precision == "fp16", instances
         self.model = without_sdpa(model.half() if self.half else model)
-        self.rule, self.partition = rule, partition or WHOLE_BATCH
+        self.rule: Any = rule
+        self.partition = partition or WHOLE_BATCH
         self.copies = 1  # of each batch of training
         if instances > 1:  # poprun's replicas: in the check, which is of one, each gets the whole batch
             replicas = local_replicas()

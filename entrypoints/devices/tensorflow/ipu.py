@@ -26,6 +26,7 @@ from entrypoints.contract.session import (
     BatchPartition,
     DeviceConditions,
     DeviceFacts,
+    InferenceRule,
     IpuMemory,
     OptimizerRule,
     Rule,
@@ -121,7 +122,7 @@ def open_session(
     """
     if compiled:
         raise RunError("unsupported", "--compile: Poplar compiles every model by itself. Leave it out")
-    if not isinstance(rule, OptimizerRule):
+    if not isinstance(rule, (OptimizerRule, InferenceRule)):
         raise RunError("unsupported", "how chance is drawn on IPUs in TensorFlow is not known: no sampler runs there")
     return IpuSession(model, rule, partition)
 

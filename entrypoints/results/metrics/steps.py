@@ -43,6 +43,13 @@ def time_to_first_step(measurement: Measurement) -> Metric:
     return Metric(sum(span for span in spans if span is not None), "s")
 
 
+def time_to_result(measurement: Measurement) -> Metric:
+    """The correctness check and the whole run: idle power, start-up, warm-up and timed window."""
+    if not measurement.timed_steps:
+        return Metric(None, "s", NO_STEP)
+    return Metric(measurement.whole_seconds, "s", None if measurement.whole_seconds else "the run is not over")
+
+
 def _step_time(measurement: Measurement, share: float) -> Metric:
     if not measurement.timed_steps:
         return Metric(None, "s", NO_STEP)

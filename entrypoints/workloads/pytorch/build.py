@@ -22,6 +22,7 @@ from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
+from entrypoints.workloads.pytorch.deferred import DeferredWeights, deferred
 from entrypoints.workloads.pytorch.layers import LazyLogits, SqueezeExcitation, StochasticDepth, chunked_cross_entropy
 from entrypoints.workloads.pytorch.samplers import Density
 
@@ -37,6 +38,16 @@ class Objective(nn.Module):
         super().__init__()
         self.network = network
         self.loss = LOSSES[loss["name"]](loss) if loss else None  # None: the network is a density
+        self.deferred: DeferredWeights | None = None  # what the model does not have yet
+
+    def fill(self, part: nn.Module, hardware: torch.device, recurse: bool = True) -> None:
+        """Make the weights of a part of the model on the hardware, if they are deferred.
+
+        With `recurse` also those of the modules in it.
+        """
+        if self.deferred:
+            self.deferred.fill(part, hardware, recurse)
+            self.deferred = None if part is self and recurse else self.deferred
 
     def forward(self, inputs: Tensors, targets: Tensors | None = None) -> tuple[Any, torch.Tensor | None]:
         """Return the output, and the mean loss over the batch if targets are given; in training then the loss alone.
@@ -156,7 +167,25 @@ def family(card: Card) -> ModuleType:
 def model(card: Card, seed: int) -> Objective:
     """Return the card's model, initialised from `seed`. Raises RunError (`crashed`) if its size is not the card's."""
     torch.manual_seed(seed)
-    built = Objective(family(card).network(card.problem["model"]), card.problem.get("loss"))
+    return _of_its_size(card, _built(card), seed)
+
+
+def deferred_model(card: Card, seed: int) -> Objective:
+    """Return the same model, whose weights a session makes part by part; made at once where that cannot be."""
+    torch.manual_seed(seed)
+    made = deferred(functools.partial(_built, card), seed)
+    if made is None:
+        return model(card, seed)
+    built, weights = made
+    built.deferred = weights
+    return _of_its_size(card, built, seed)
+
+
+def _built(card: Card) -> Objective:
+    return Objective(family(card).network(card.problem["model"]), card.problem.get("loss"))
+
+
+def _of_its_size(card: Card, built: Objective, seed: int) -> Objective:
     count = sum(parameter.numel() for parameter in built.parameters())
     if count != card.problem["parameters"]:
         expected = card.problem["parameters"]
@@ -200,17 +229,25 @@ def fold_batch_norms(model: Objective) -> Objective:
 
     That saves a pass over memory. A model without batch normalisation is returned itself, in evaluation mode.
     """
-    if not any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules()):
-        return model.eval()
-    copied = copy.deepcopy(model).eval()
-    for module in list(copied.modules()):
+    return fold(copy.deepcopy(model)).eval() if has_batch_norms(model) else model.eval()
+
+
+def has_batch_norms(model: nn.Module) -> bool:
+    """Return whether a model has batch normalisations."""
+    return any(isinstance(layer, nn.BatchNorm2d) for layer in model.modules())
+
+
+def fold(model: Objective) -> Objective:
+    """Return the same model, for inference only, with each batch normalisation folded into the convolution before."""
+    model.eval()  # folds running statistics
+    for module in list(model.modules()):
         layers = list(module.named_children())
         for (name, layer), (name_after, after) in zip(layers, layers[1:]):
             if isinstance(layer, CONVOLUTIONS) and isinstance(after, nn.BatchNorm2d):
                 transposed = isinstance(layer, nn.ConvTranspose2d)
                 module.add_module(name, fuse_conv_bn_eval(layer, after, transposed))
                 module.add_module(name_after, nn.Identity())
-    return copied
+    return model
 
 
 def sharing(model: Objective) -> Objective:
@@ -227,11 +264,33 @@ def half_weights(model: Objective, dtype: torch.dtype) -> Objective:
     """
     copied = sharing(model)
     for layer in copied.modules():
-        if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
-            for name, weight in list(layer._parameters.items()):
-                if weight is not None:
-                    layer._parameters[name] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
+        halve(layer, dtype)
     return copied
+
+
+def halve(layer: nn.Module, dtype: torch.dtype) -> None:
+    """Cast a layer's own weights for inference, if it is one of those of `half_weights`."""
+    if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+        for name, weight in list(layer._parameters.items()):
+            if weight is not None:
+                layer._parameters[name] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
+
+
+def loaded_for_inference(model: Objective, hardware: torch.device, dtype: torch.dtype | None) -> Objective:
+    """Return the same model on the hardware, for inference only: as `fold_batch_norms` and `half_weights` have it.
+
+    Neither the host nor the hardware has more than one layer's weights in single precision, if they are deferred;
+    otherwise the hardware has none.
+    """
+    if has_batch_norms(model):
+        model.fill(model, torch.device("cpu"))
+        fold(model)
+    for layer in model.modules():
+        model.fill(layer, hardware, recurse=False)
+        if dtype is not None:
+            halve(layer, dtype)
+    model.deferred = None
+    return model.eval().to(hardware)
 
 
 def with_chunked_loss(model: Objective) -> Objective:

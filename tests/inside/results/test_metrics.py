@@ -199,6 +199,7 @@ def test_every_public_function_is_a_metric_and_nothing_else():
         *("achieved_flops_full_attention", "utilisation_full_attention"),
         *("utilisation_of_measured_peak_full_attention", "throughput_bound", "fraction_of_bound"),
         *("peak_allocated_memory_of_window", "throttled_fraction", "core_clock", "decode_tokens_per_watt_hour"),
+        "time_to_result",
     }
 
 
@@ -232,6 +233,12 @@ def test_the_run_delay_is_the_waiting_part_of_processor_time():
     assert result.run_delay(RUN)["reason"] == "the timed window did not end"
     uncounted = result.run_delay(fold([*MESSAGES, Scheduled(10.0, 0.0, 0.0)], "images", "training"))
     assert uncounted["value"] is None and "schedstat" in uncounted["reason"]
+
+
+def test_the_time_to_a_result_is_that_of_check_and_run():
+    metric = every_metric()["time_to_result"](dataclasses.replace(RUN, whole_seconds=40.5))
+    assert metric == (40.5, "s", None)
+    assert every_metric()["time_to_result"](dataclasses.replace(NOTHING, whole_seconds=40.5)).value is None
 
 
 def test_inference_has_no_loss():

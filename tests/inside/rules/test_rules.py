@@ -295,6 +295,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("generation", "workload.flops.needed_per_unit", one_more, "workload-is-that-of-its-identity"),
     ("training", "metrics.achieved_flops_full_attention", {"value": 1.0, "unit": "FLOP/s"}, "metrics-fit-the-workload"),
     ("training", "metrics.time_to_first_step.value", 0.1, "times-follow-from-phases-and-steps"),
+    ("training", "metrics.time_to_result", {"value": 0.1, "unit": "s"}, "time-to-result-is-that-of-check-and-run"),
     ("training", "metrics.training_time.value", 0.1, "times-follow-from-phases-and-steps"),
     ("many", "metrics.training_time.value", 0.001, "times-follow-from-phases-and-steps"),
     ("tokens", "metrics.token_throughput.value", lambda value: value * 1.0001, "tokens-are-counted"),

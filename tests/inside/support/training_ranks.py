@@ -162,7 +162,9 @@ def train(job):
     cpu.prepare(job.get("precision", "fp32"), 1)
     card = small_card(job["workload"])
     group = joined(job)
-    model = build.model(card, 0) if job.get("dropout") else build.without_randomness(build.model(card, 0))
+    model = build.deferred_model(card, 0)  # by ranks as by one, which has it at once if this PyTorch cannot defer it
+    if not job.get("dropout"):
+        build.without_randomness(model)
     if job.get("recomputed"):
         build.recomputed(model)
     place = data_place(job)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -19,11 +20,13 @@ from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.results import numerics  # noqa: E402
+from entrypoints.worker import probe  # noqa: E402
 from entrypoints.worker.child import describe_failure  # noqa: E402
-from entrypoints.workloads.pytorch import build  # noqa: E402
+from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARDS = {name: card for name, card in cards.load().items() if "microbenchmark" not in card.tasks}
 CARD = CARDS["resnet50"]
+STAGES = probe.stages
 
 
 def judged(workload="resnet50", precision="fp32"):
@@ -181,3 +184,33 @@ def test_a_run_says_that_its_numerics_passed(program):
     assert document["numerics"]["state"] == "passed"
     assert [entry["precision"] for entry in document["numerics"]["precisions"]] == ["fp32"]
     assert document["configuration"]["probe_numerics"] is True
+
+
+def test_the_check_compiles_the_network_of_the_run_in_its_precision_only(monkeypatch):
+    """Once: what proves the code in single precision, and the optimizer of the card, is computed uncompiled."""
+    opened = []
+
+    class ExaminedError(Exception):
+        """Raised in place of a session."""
+
+    def open_session(model, rule, precision, compiled, partition, **_):
+        opened.append((precision, compiled))
+        raise ExaminedError
+
+    for precision, stages in ((each, number) for each in ("fp32", "bf16") for number in (0, 1)):
+        configuration = SimpleNamespace(
+            precision="bf16",
+            threads=1,
+            seed=0,
+            compile="default",
+            memory_limit_mib=None,
+            gradient_accumulation=1,
+            recomputed_by_framework=False,
+            staged=lambda partition, _: partition,
+        )
+        device = SimpleNamespace(prepare=lambda *_: None, open_session=open_session)
+        monkeypatch.setattr(probe, "precisions", lambda _, own=precision: [own])
+        monkeypatch.setattr(probe, "stages", lambda *given, number=stages: STAGES(*given)[number : number + 1])
+        with pytest.raises(ExaminedError):
+            probe.run(CARDS["lstm"], configuration, device, build, loader, opened.append)
+    assert opened == [("fp32", None), ("fp32", None), ("bf16", "default"), ("bf16", None)]

@@ -71,6 +71,10 @@ if TorchDispatchMode is not None:
             super().__init__()
             self.names: list[str] = []
 
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            return False  # nothing is compiled meanwhile, and skipping it would import a second of code
+
         def __torch_dispatch__(self, operation: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
             """Note an operation and do it."""
             self.names.append(str(operation).split(".")[1] if "." in str(operation) else str(operation))

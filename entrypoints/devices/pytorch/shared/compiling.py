@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -66,13 +66,13 @@ class Frozen:
         return getattr(self.compiled, name)
 
 
-def freezable(compiled: Any, model: nn.Module) -> bool:
-    """Return whether a compiled model can be frozen: `model`, which is trained, shares no weight with it."""
+def freezable(compiled: Any, changing: Iterable[torch.Tensor]) -> bool:
+    """Return whether a compiled model can be frozen: it shares no weight with those that training changes."""
     from torch._inductor import config
 
     if not hasattr(config, "freezing") or not isinstance(compiled, nn.Module):
         return False
-    trained = {weight.data_ptr() for weight in model.parameters()}
+    trained = {weight.data_ptr() for weight in changing}
     return all(weight.data_ptr() not in trained for weight in compiled.parameters())
 
 

@@ -23,6 +23,7 @@ from entrypoints.contract.session import (
     EvaluationResult,
     Executed,
     FirstStep,
+    InferenceRule,
     Operation,
     OptimizerRule,
     Rule,
@@ -42,7 +43,7 @@ from entrypoints.devices.pytorch.shared.transfer import normalised
 from entrypoints.devices.pytorch.shared.updates import overflowed, updates_fused
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.selection import strategy_of
-from entrypoints.workloads.pytorch.build import Objective, with_chunked_loss
+from entrypoints.workloads.pytorch.build import Objective, has_batch_norms, sharing, with_chunked_loss
 from entrypoints.workloads.pytorch.samplers import Leapfrog, Leaps, chain_sample, sampler, several
 
 AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -76,10 +77,15 @@ class TorchSession:
         self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         self.model = model
+        self.answers, self.folded = isinstance(rule, InferenceRule), has_batch_norms(model)
         self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule), bool(compiled))
         if self.strategy.chunked_loss:
             with_chunked_loss(model)
-        self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
+        self.train_model: CallableModel = None
+        if self.answers:
+            self.strategy.loaded_for_inference(model, hardware)
+        else:
+            self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
         if group and self.strategy.engine:
             self.note(f"{group.strategy} by {self.strategy.engine}")
         self.attention = AttentionObserver(model, group is None and not isinstance(rule, SamplerRule))
@@ -350,6 +356,7 @@ class TorchSession:
         model = self.strategy.inference_model(self.model)
         library = fusing.library(self.hardware.type)
         if library and not self.compiled and isinstance(model, Objective):
+            model = sharing(model) if self.answers else model  # what is fused has layers of its own
             fusing.fuse(model, library, functools.partial(fusing.fastest, self), self.fused)
         return self.maybe_compiled(model, graphs)
 

@@ -96,6 +96,7 @@ class FullyShard(Sharded):
         policy = MixedPrecisionPolicy(param_dtype=self.gathered_dtype(model), reduce_dtype=torch.float32)
         mesh = init_device_mesh(hardware.type, (dist.get_world_size(),))
         for part in (*find_blocks(model.network), model):
+            model.fill(part, hardware)  # of a model that is deferred, so that no host has all of it either
             whole = fully_shard(part, mesh=mesh, mp_policy=policy, reshard_after_forward=True, offload_policy=place)
             # gloo's mean is a sum in torch 2.8: https://github.com/pytorch/pytorch/issues/162338
             if hardware.type == "cpu" and hasattr(whole, "set_force_sum_reduction_for_comms"):
@@ -143,6 +144,7 @@ class FlatShards(Sharded):
         self.hardware = hardware
         parts = {id(part) for part in find_blocks(model.network)}
         dtype = self.gathered_dtype(model)
+        model.fill(model, torch.device("cpu"))
         self.wrapped = fsdp.FullyShardedDataParallel(
             model,
             auto_wrap_policy=functools.partial(lambda_auto_wrap_policy, lambda_fn=lambda part: id(part) in parts),

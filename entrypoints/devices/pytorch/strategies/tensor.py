@@ -122,11 +122,11 @@ class TensorParallel(Strategy):
         blocks = getattr(model.network, "blocks", ())
         if not blocks:
             raise RunError("unsupported", "--strategy tensor: this network has no attention. Take --strategy fsdp")
-        self.divisions = {
-            f"blocks.{number}.{name}": division
-            for number, block in enumerate(blocks)
-            for name, division in divide(block, self.rank, self.ranks, hardware).items()
-        }
+        self.divisions = {}
+        for number, block in enumerate(blocks):
+            model.fill(block, hardware)  # if it is deferred: then a rank has one whole block at a time
+            shares = divide(block, self.rank, self.ranks, hardware)
+            self.divisions.update({f"blocks.{number}.{name}": division for name, division in shares.items()})
         dist.barrier()  # NCCL wants all ranks in its first call
         return super().wrap(model, hardware)
 
