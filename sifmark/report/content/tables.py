@@ -49,6 +49,7 @@ _MORE = (
     "peak_allocated_memory",
     "peak_process_memory",
     "time_to_first_step",
+    "time_to_result",
     "epoch_time",
     "training_time",
 )

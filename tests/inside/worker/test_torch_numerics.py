@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -198,7 +199,7 @@ def test_the_check_compiles_the_network_of_the_run_in_its_precision_only(monkeyp
         raise ExaminedError
 
     for precision, stages in ((each, number) for each in ("fp32", "bf16") for number in (0, 1)):
-        configuration = SimpleNamespace(
+        configuration: Any = SimpleNamespace(
             precision="bf16",
             threads=1,
             seed=0,
@@ -208,9 +209,9 @@ def test_the_check_compiles_the_network_of_the_run_in_its_precision_only(monkeyp
             recomputed_by_framework=False,
             staged=lambda partition, _: partition,
         )
-        device = SimpleNamespace(prepare=lambda *_: None, open_session=open_session)
+        device: Any = SimpleNamespace(prepare=lambda *_: None, open_session=open_session)
         monkeypatch.setattr(probe, "precisions", lambda _, own=precision: [own])
         monkeypatch.setattr(probe, "stages", lambda *given, number=stages: STAGES(*given)[number : number + 1])
         with pytest.raises(ExaminedError):
-            probe.run(CARDS["lstm"], configuration, device, build, loader, opened.append)
+            probe.run(CARDS["lstm"], configuration, device, build, loader, lambda _: None)
     assert opened == [("fp32", None), ("fp32", None), ("bf16", "default"), ("bf16", None)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def test_weights_of_large_networks_are_drawn_by_name(monkeypatch):
     assert len(values) == sum(weight.dim() > 1 for weight in one.parameters())
 
 
-class Drawn(torch.nn.Module):
+class Drawn(torch.nn.Module):  # type: ignore[name-defined]
     """A network whose weight is no initialised tensor."""
 
     def __init__(self, make):
@@ -103,7 +104,9 @@ def test_operations_after_the_draw_are_done_too():
     def make():
         return Drawn(lambda: torch.empty(100).zero_().uniform_(-1, 1).mul_(2).add_(0.5).clamp_(min=-1.0))
 
-    model, weights = deferred.deferred(make, 3)
+    made = deferred.deferred(make, 3)
+    assert made is not None
+    model, weights = made
     weights.fill(model, CPU)
     torch.manual_seed(3)
     assert torch.equal(model.weight, make().weight)
@@ -126,7 +129,8 @@ def test_a_model_that_only_answers_answers_as_one_that_is_trained(name, precisio
     expected, answers = (session.infer(batch).output() for session in (trained, answering))
     for one, other in zip(*(answer if isinstance(answer, tuple) else (answer,) for answer in (expected, answers))):
         assert one.tolist() == other.tolist()
-    assert answering.infer_request(batch).output is not None
+    request: Any = answering.infer_request
+    assert request(batch).output is not None
     assert answering.optimizer is None
     assert held(answering) < held(trained) or (precision == "fp32" and held(answering) == held(trained))
 
