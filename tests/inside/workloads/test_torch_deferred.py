@@ -126,7 +126,8 @@ def test_a_model_that_only_answers_answers_as_one_that_is_trained(name, precisio
     cpu.prepare(precision, 1)
     trained = cpu.open_session(build.model(card, 1), rule_of(card.problem, 2), precision)
     answering = cpu.open_session(build.deferred_model(card, 1), rule_of(card.problem, 2, "inference"), precision)
-    expected, answers = (session.infer(batch).output() for session in (trained, answering))
+    sessions: Any = (trained, answering)
+    expected, answers = (session.infer(batch).output() for session in sessions)
     for one, other in zip(*(answer if isinstance(answer, tuple) else (answer,) for answer in (expected, answers))):
         assert one.tolist() == other.tolist()
     request: Any = answering.infer_request
