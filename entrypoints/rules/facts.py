@@ -129,6 +129,11 @@ class Facts:
         entry = self.metrics.get(name)
         return None if entry is None else entry["value"]
 
+    def counted(self, name: str) -> float | None:
+        """Return a number that was counted during the run, None if it was not; schema 1.0 lacks some."""
+        value = (self.document["conditions_after"].get(name) or {}).get("value")
+        return None if value is None or not is_number(value) else float(value)
+
 
 def device_named(accelerator: Document) -> DeviceFacts:
     """Return a device with the name, kind and granularity of a result's, to look it up in the table of peaks."""

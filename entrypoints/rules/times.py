@@ -9,7 +9,7 @@ from typing import Iterator, cast
 from entrypoints.contract.messages import PHASES, Step
 from entrypoints.contract.statuses import STATUSES
 from entrypoints.results.steadiness import FAR_OUT, FEWEST_STEPS, Drift, drift, outliers, throughput_interval
-from entrypoints.rules.facts import FIRST_VERSION, RELATIVE, Document, Facts, is_number, near
+from entrypoints.rules.facts import FIRST_VERSION, RELATIVE, Document, Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 
 SIGNALS = (130, 143)
@@ -155,7 +155,7 @@ def _within_the_limit(facts: Facts) -> Iterator[str]:
     alone = first and not {"--all", "--batch-sizes"}.intersection(
         word.partition("=")[0] for word in facts.document["provenance"]["command"]
     )
-    elapsed = _condition(facts, "elapsed_monotonic")
+    elapsed = facts.counted("elapsed_monotonic")
     if facts.state == "time_limit" and alone and elapsed is not None:
         before = CHECKED if facts.configuration["probe_numerics"] else PREPARED
         if elapsed + before < limit:
@@ -258,17 +258,11 @@ def _between_steps(facts: Facts, name: str, wait: float) -> float:
 def _longest_wait(facts: Facts) -> float:
     """Return how long a thread may wait for a processor: a turn of each that competes with it, for its quota, and for
     what a hypervisor took."""
-    waited = _condition(facts, "run_delay")
+    waited = facts.counted("run_delay")
     if waited is None or waited >= 100:
         return UNKNOWN_WAIT
-    quota = QUOTA_PERIOD if _condition(facts, "cpu_quota_waited") else 0.0
-    return TURN * 100 / (100 - waited) + quota + min(_condition(facts, "cpu_stolen") or 0.0, UNKNOWN_WAIT)
-
-
-def _condition(facts: Facts, name: str) -> float | None:
-    """Return a number that was counted during the run, None if it was not; schema 1.0 lacks some."""
-    value = (facts.document["conditions_after"].get(name) or {}).get("value")
-    return None if value is None or not is_number(value) else float(value)
+    quota = QUOTA_PERIOD if facts.counted("cpu_quota_waited") else 0.0
+    return TURN * 100 / (100 - waited) + quota + min(facts.counted("cpu_stolen") or 0.0, UNKNOWN_WAIT)
 
 
 def _steps_by_phase(facts: Facts) -> dict[str, float]:
@@ -332,7 +326,7 @@ def time_to_result_is_that_of_check_and_run(facts: Facts) -> Iterator[str]:
 
 def _elapsed(facts: Facts, wall: float, inside: float) -> Iterator[str]:
     """Compare the clocks that were read before and after the run."""
-    monotonic, kernel = _condition(facts, "elapsed_monotonic"), _condition(facts, "elapsed_kernel")
+    monotonic, kernel = facts.counted("elapsed_monotonic"), facts.counted("elapsed_kernel")
     if facts.document["schema_version"] != FIRST_VERSION and facts.count and monotonic is None:
         yield "conditions_after.elapsed_monotonic: every system has this clock"
     if monotonic is not None and facts.count:

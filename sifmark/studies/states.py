@@ -206,7 +206,7 @@ def _of_end(evidence: Evidence, end: Ended) -> RunStatus:
             return _out_of_time(log)
         return RunStatus(RunState.TO_DO, Reason(Cause.CANCELLED, f"on {end.host}"))
     if end.cancelled:
-        return RunStatus(RunState.TO_DO, Reason(Cause.CANCELLED, f"on {end.host}"))
+        return RunStatus(RunState.TO_DO, Reason(Cause.CANCELLED, end.cause or f"on {end.host}"))
     said = end.cause or (last_line(printed) if (printed := _printed(evidence)) else "")
     if end.job and code in _CODES:
         cause, detail = _CODES[code]

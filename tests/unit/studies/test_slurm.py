@@ -348,7 +348,9 @@ def test_a_refusal_has_slurm_s_words_and_a_remedy(
     assert remedy in caught.value.remedy
     assert caught.value.cause.startswith("sbatch: ") and "error:" not in caught.value.cause
     assert [path.name for path in (plan.folder / "jobs").iterdir()] == [".submit.lock"]
-    assert {state.state for state in states_of(plan)} == {RunState.TO_DO}
+    states = states_of(plan)
+    assert {state.state for state in states} == {RunState.TO_DO}
+    assert all(state.reason.detail.startswith("not submitted: sbatch: ") for state in states)
 
 
 def states_of(plan: StudyPlan) -> list[RunStatus]:
