@@ -322,9 +322,9 @@ class StudyDisplay(Watcher):
 
     def report(self, ended: Ended, progress: Progress) -> None:
         """Write a line about a run that has ended."""
-        self._count += 1
-        self._changed = time.monotonic()
         outcome = ended.outcome
+        self._count += outcome.state is not RunState.TO_DO  # one that was stopped is not done
+        self._changed = time.monotonic()
         words = [str(outcome.reason) or "completed"]
         if ended.elsewhere:
             words.append("done by another process")

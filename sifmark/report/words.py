@@ -19,6 +19,8 @@ from sifmark.report.results import Point, ReportResults
 from sifmark.report.scorecard import Scorecard, better_above_one
 from sifmark.report.texts import factor_text, listed, short
 from sifmark.report.workloads import BETTER, REQUESTS, SAME, WORSE, Workload, judged, ranked
+from sifmark.results.comparison.intervals import Ratio
+from sifmark.results.numbers import format_interval
 
 LITTLE = 1.05  # gain of a doubling below which more load gains not much
 _OUT_OF_MEMORY = "out_of_memory"
@@ -100,23 +102,29 @@ def _plain(title: str) -> str:
 
 
 def _ratios(results: ReportResults, workloads: Sequence[Workload]) -> str:
-    """Return by system how its rates compare with the baseline's, from the lowest to the highest ratio."""
-    ratios: dict[str, list[float]] = defaultdict(list)
+    """Return by system how its rates compare with the baseline's; nothing where no ratio has an interval."""
+    ratios: dict[str, list[Ratio]] = defaultdict(list)
     for workload in workloads:
         for name, point in workload.contest.points.items() if workload.contest else ():
-            if point.ratio and point.ratio.value:
-                ratios[name].append(better_above_one(point.ratio, point.metric).value or 1.0)
+            if point.ratio and point.ratio.value and point.ratio.low is not None:
+                ratios[name].append(better_above_one(point.ratio, point.metric))
     named = [name for name in results.systems if name in ratios]
+    if not named:
+        return ""
     where = "On" if len(workloads) == 1 else f"Over {len(workloads)} workloads, on"
     if len(named) > _MOST_SYSTEMS:
-        every = [value for name in named for value in ratios[name]]
-        parts = [f"{len(named)} systems have {_range(every)}"]
+        parts = [f"{len(named)} systems have {_range([each for name in named for each in ratios[name]])}"]
     else:
         parts = [f"{short(name)} has {_range(ratios[name])}" for name in named]
     return f"{where} as many devices, {listed(parts)} times the throughput of {short(results.divisor)}."
 
 
-def _range(values: Sequence[float]) -> str:
+def _range(ratios: Sequence[Ratio]) -> str:
+    """Return the lowest and the highest of some ratios; a single one with its interval."""
+    if len(ratios) == 1:
+        (ratio,) = ratios
+        return format_interval(ratio.value or 1.0, ratio.low, ratio.high)
+    values = [ratio.value or 1.0 for ratio in ratios]
     low, high = factor_text(min(values)), factor_text(max(values))
     return low if low == high else f"{low} to {high}"
 

@@ -138,8 +138,8 @@ def _status(evidence: Evidence, obstacle: str, remark: Reason) -> RunStatus:
     if obstacle:
         return RunStatus(RunState.CANNOT_RUN, Reason(Cause.IMPOSSIBLE, obstacle))
     reasons = [ended.reason if ended else NOTHING, result.reason if result else NOTHING]
-    if result is not None and result.reason.cause != INTERRUPTED:  # whatever interrupted it says more
-        reasons.reverse()
+    if result is not None and not (result.reason.cause == INTERRUPTED and evidence.array):
+        reasons.reverse()  # what ended its job says more than an interrupted result
     return RunStatus(RunState.TO_DO, next(filter(None, (*reasons, remark)), NOTHING))
 
 

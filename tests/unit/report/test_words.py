@@ -22,14 +22,15 @@ NOISE = (0.997, 1.0, 1.003)
 
 def results_of(
     folder: Path, speed: Speed, sites: tuple[str, ...] = ("alpha", "beta"), batches: tuple[int, ...] = (8, 16, 32),
-    workloads: tuple[str, ...] = ("pictures", "texts"), more: tuple[dict[str, Any], ...] = (), **changes: Any,
+    workloads: tuple[str, ...] = ("pictures", "texts"), more: tuple[dict[str, Any], ...] = (),
+    repeats: int = len(NOISE), **changes: Any,
 ) -> ReportResults:  # fmt: skip
     def documents() -> Iterator[dict[str, Any]]:
         for site in sites:
             for workload in workloads:
                 unit = samples.WORKLOADS[workload][1]
                 for batch in batches:
-                    for repeat, noise in enumerate(NOISE, start=1):
+                    for repeat, noise in enumerate(NOISE[:repeats], start=1):
                         value = {"value": speed(site, workload, batch) * noise, "unit": f"{unit}/s"}
                         yield samples.sample(site, workload, batch, repeat, metrics__throughput=value, **changes)
         yield from more
@@ -45,6 +46,16 @@ def test_one_leader_is_ahead_everywhere(tmp_path: Path) -> None:
     report = report_of(tmp_path, lambda site, _, batch: batch * (2 if site == "beta" else 1))
     assert report.words.headline == "beta is ahead everywhere"
     assert "beta has 2.00 times the throughput of alpha" in report.words.sentences[0]
+
+
+def test_a_ratio_stands_below_a_headline_only_with_its_interval(tmp_path: Path) -> None:
+    def double(site: str, _: str, batch: int) -> float:
+        return batch * (2 if site == "beta" else 1)
+
+    alone = report_of(tmp_path / "one", double, workloads=("pictures",))
+    assert "beta has 2.0" in alone.words.sentences[0] and " %" in alone.words.sentences[0]
+    single = report_of(tmp_path / "single", double, repeats=1)
+    assert not any("times the throughput" in sentence for sentence in single.words.sentences)
 
 
 def test_leaders_are_named_with_what_they_lead(tmp_path: Path) -> None:

@@ -697,6 +697,15 @@ def test_a_result_counts_more_than_a_job_and_a_job_more_than_nothing(
     assert again.state is (RunState.TO_DO if state is RunState.FAILED else state)
 
 
+def test_a_run_that_was_stopped_here_is_interrupted_as_its_result_says(any_command: None, plan: StudyPlan) -> None:
+    run = plan.runs[0]
+    note(run, Started(time.time(), "vm"))
+    put("out_of_memory", run, state="interrupted", message="stopped by SIGINT", exit_code=130)
+    note(run, Ended(time.time(), "vm", 130, cancelled=True))
+    (status,) = map(status_of, read_evidence([run]))
+    assert (status.state, str(status.reason)) == (RunState.TO_DO, "interrupted: stopped by SIGINT")
+
+
 def test_what_runs_out_of_time_gets_more_when_it_is_tried_again(
     slurm: FakeSlurm, plan: StudyPlan, settings: Settings
 ) -> None:
