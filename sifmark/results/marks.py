@@ -148,6 +148,12 @@ DISTURBED = (BUSY, STALLED_RUN, THROTTLED_RUN)
 WITHHOLDING = {mark.code: mark for mark in (BUSY, STALLED_RUN, UNSTEADY)}
 
 
+def letters_of_marks(marks: Iterable[Mark]) -> str:
+    """Return the letters of marks beside a number, so that they are no unit: `(T,B)`."""
+    letters = ",".join(mark.symbol for mark in marks)
+    return f"({letters})" if letters else ""
+
+
 def marks_of(documents: Iterable[Document]) -> tuple[Mark, ...]:
     """Return the marks of a number that rests on these results, its repeats."""
     return marks_of_number(map(marks_of_result, documents))

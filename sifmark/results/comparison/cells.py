@@ -11,7 +11,7 @@ from sifmark.results.comparison.observation import CONCURRENCY, PRECISION
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import TableStyle, factor_text, ratio_text
-from sifmark.results.marks import MARKS
+from sifmark.results.marks import MARKS, letters_of_marks
 from sifmark.results.numbers import Scale, abbreviated, compact, format_number, split_interval
 
 ROOMY = 100  # columns of a terminal from which units are whole words
@@ -92,9 +92,9 @@ class CellWriter:
         if self.style.width is None:
             return ""
         codes = frozenset().union(*(each.marks for each in row.observations))
-        letters = "".join(mark.symbol for mark in MARKS if mark.everywhere and mark.code in codes)
-        self.letters.update(letters)
-        return letters
+        marks = [mark for mark in MARKS if mark.everywhere and mark.code in codes]
+        self.letters.update(mark.symbol for mark in marks)
+        return letters_of_marks(marks)
 
     def head(self, name: str) -> str:
         if self.detail is Detail.FULL:

@@ -15,7 +15,7 @@ from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import Cells, TableStyle
 from sifmark.results.documents import Document, metric_value, metrics_of
-from sifmark.results.marks import MARKS, Mark
+from sifmark.results.marks import MARKS, Mark, letters_of_marks
 from sifmark.results.numbers import abbreviated, compact, format_quantity
 from sifmark.results.summary import NO_RESULT, precision_text, started_text
 
@@ -169,9 +169,9 @@ def _cell(row: _Row, head: str, beside: str, style: TableStyle, letters: set[str
     if style.width is None:
         return text
     if head == "rate":  # on a terminal with the letters of what is said of it
-        symbols = [mark.symbol for mark in _marks(row)]
-        letters.update(symbols)
-        text = " ".join(filter(None, (text, "".join(symbols))))
+        marks = _marks(row)
+        letters.update(mark.symbol for mark in marks)
+        text = " ".join(filter(None, (text, letters_of_marks(marks))))
     return compact(abbreviated(text) if style.width < ROOMY else text)
 
 
