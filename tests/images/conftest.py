@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from images.devtools import Tab, chromium
 from images.sites import NOBODY, Command, Refused, Site, call, make_site
 
 from sifmark.core.settings import load_settings
@@ -50,6 +51,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 _matrix: dict[tuple[str, str], list[str]] = {}
 _refused: list[tuple[str, str]] = []
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+    """A browser for all tests of a module."""
+    with chromium(tmp_path_factory.mktemp("browser")) as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

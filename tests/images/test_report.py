@@ -3,12 +3,11 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from images.devtools import Tab, chromium
+from images.devtools import Tab
 from unit.report import samples
 
 from sifmark.commands.command_line import main
@@ -80,13 +79,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = samples.study(folder / "results", real=True)
     assert main(["report", str(results), "--output", str(folder / "report"), "--quiet"]) == 0
     return folder / "report" / "index.html"
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """A browser for all tests."""
-    with chromium(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

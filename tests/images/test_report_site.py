@@ -2,11 +2,10 @@
 
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from images.devtools import Tab, chromium
+from images.devtools import Tab
 from images.test_report import LOOK
 from unit.report.sites import results_of_nights
 
@@ -31,13 +30,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     results = results_of_nights(folder / "results")
     assert main(["report.site", str(results), "--output", str(folder / "public"), "--quiet"]) == 0
     return folder / "public"
-
-
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
-    """A browser for all tests."""
-    with chromium(tmp_path_factory.mktemp("browser")) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
