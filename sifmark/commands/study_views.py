@@ -209,9 +209,7 @@ def _show_tables(plan: StudyPlan, cells: list[MatrixCell]) -> None:
     _say("   ".join(_of_systems(plan)))
     for line in _remarks(plan):
         _say(line, indent=2)
-    done = {
-        group: runs for group, runs in _by_group(cells).items() if all(each.state is RunState.DONE for each in runs)
-    }
+    done = {group: runs for group, runs in _by_group(cells).items() if _count_done(runs) == len(runs)}
     for matrix in matrices([cell for cell in cells if cell.group not in done]):
         output("")
         output(matrix.title)
@@ -233,7 +231,7 @@ def _bar(runs: Sequence[PlannedRun]) -> str:
     width = output_width()
     if width is None or not runs or not output_can_show(_FULL + _EMPTY):
         return ""
-    done = width * sum(planned.state is RunState.DONE for planned in runs) // len(runs)
+    done = width * _count_done(runs) // len(runs)
     return _FULL * done + _EMPTY * (width - done)
 
 
@@ -246,9 +244,13 @@ def _by_group(cells: Iterable[MatrixCell]) -> dict[str, list[PlannedRun]]:
 
 def _done(runs: Sequence[PlannedRun]) -> str:
     """Return how many of some runs are done: `241 of 327 runs, 73 %`."""
-    done = sum(planned.state is RunState.DONE for planned in runs)
+    done = _count_done(runs)
     share = f", {100 * done // len(runs)} %" if done < len(runs) else ""
     return f"{done} of {counted(len(runs), 'run')}{share}"
+
+
+def _count_done(runs: Iterable[PlannedRun]) -> int:
+    return sum(planned.state is RunState.DONE for planned in runs)
 
 
 def _of_systems(plan: StudyPlan) -> Iterator[str]:
@@ -258,7 +260,7 @@ def _of_systems(plan: StudyPlan) -> Iterator[str]:
         if runs:
             left = _seconds_left(runs)
             time_left = f", {format_seconds(left)} left" if left else ""
-            yield f"{system} {sum(each.state is RunState.DONE for each in runs)}/{len(runs)}{time_left}"
+            yield f"{system} {_count_done(runs)}/{len(runs)}{time_left}"
 
 
 def _remarks(plan: StudyPlan) -> Iterator[str]:

@@ -157,13 +157,14 @@ def _active(evidence: Evidence) -> RunStatus | None:
     last = log.last
     if isinstance(last, Ended) and not (last.cancelled and evidence.answer is Answer.SILENT):
         return None
-    whose = f"job {job_of(log)}" if job_of(log) else "its job"
+    job = job_of(log)
+    whose = f"job {job}" if job else "its job"
     unknown = {
         Answer.SILENT: f"{whose}: the scheduler does not answer",
         Answer.HIDDEN: f"{whose} of {log.submitted.user if log.submitted else 'another user'}, which is not shown here",
     }
     state = RunState.RUNNING if isinstance(last, Started) else RunState.QUEUED
-    return RunStatus(state, Reason(Cause.SILENT, unknown[evidence.answer]), job_of(log))
+    return RunStatus(state, Reason(Cause.SILENT, unknown[evidence.answer]), job)
 
 
 def _of_last_attempt(evidence: Evidence) -> RunStatus | None:
@@ -207,12 +208,13 @@ def _of_end(evidence: Evidence, end: Ended) -> RunStatus:
         return RunStatus(RunState.TO_DO, Reason(Cause.CANCELLED, f"on {end.host}"))
     if end.cancelled:
         return RunStatus(RunState.TO_DO, Reason(Cause.CANCELLED, end.cause or f"on {end.host}"))
-    said = end.cause or (last_line(printed) if (printed := _printed(evidence)) else "")
+    printed = _printed(evidence)
+    said = end.cause or (last_line(printed) if printed else "")
     if end.job and code in _CODES:
         cause, detail = _CODES[code]
         return RunStatus(RunState.TO_DO, Reason(cause, f"on {end.host}: {said or detail}"))
     if code == _SIGKILL:
-        if (printed := _printed(evidence)) and _MEMORY.search(tail(printed)):
+        if printed and _MEMORY.search(tail(printed)):
             return RunStatus(RunState.FAILED, Reason(Cause.MEMORY_LIMIT, f"of its job: {said}"))
         said = said or "killed: the memory limit of the job is the most usual cause"
     text = ": ".join(filter(None, ("" if code is None else f"exit code {code}", said)))
@@ -239,9 +241,8 @@ def _left_behind(evidence: Evidence, event: Started | Submitted) -> Reason:
         return Reason(Cause.ELSEWHERE, f"job {job_of(evidence.log)} was {what} {ago} ago, and is not known here")
     if started is not None:
         return Reason(Cause.LOST, f"it began on {started.host} and left no end: killed, or the node failed")
-    if not job_of(evidence.log):
+    if not (job := job_of(evidence.log)):
         return Reason(Cause.LOST, "its submission did not come to an end")
-    job = job_of(evidence.log)
     return Reason(Cause.LOST, f"job {job} is gone and left no trace; does the node see the folder of results?")
 
 
