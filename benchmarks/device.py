@@ -55,6 +55,12 @@ PATIENCE = {"cuda": 1, "cpu": 10}  # times the seconds that an experiment may ta
 WINDOW = {"cuda": 4.0, "cpu": 0.3}  # seconds that a throughput is timed for
 OPERANDS = {"cuda": (0.5, 1 << 20), "cpu": (0.05, 512)}  # seconds of a window of matrix products, and the largest size
 OF_KERNELS = {"cuda": ("--warmup-steps", "5", "--steps", "8"), "cpu": ("--warmup-steps", "1", "--steps", "3")}
+# Tokens in texts of a workload whose attention is computed at once, and the workloads.
+ATTENTION = {"cuda": ("16384", "gpt_117m", "gpt_800m", "bert_large_pretraining_128"), "cpu": ("256", "gpt_117m")}
+KERNELS_OF_ATTENTION = (
+    "entrypoints/devices/pytorch/shared/attention.py",
+    "entrypoints/workloads/pytorch/transformer.py",
+)
 # Of strategies: workload, precision, batch, steps and how many of them are warm-up.
 STRATEGIES = {"cuda": ("gpt2_medium", "cuda", "bf16", "16", "30", "10"), "cpu": ("lstm", "cpu", "fp32", "8", "6", "2")}
 
@@ -142,6 +148,8 @@ def experiments(kind: str) -> Iterator[Experiment]:
         options = (*workload.options[:-2], *OF_KERNELS[kind])
         words, files = (workload.name, workload.task, kind, *options), (ENGINE, _of_card(workload.name))
         yield _experiment(f"kernels-{workload.name}-{workload.task}", 60 * patience, words, files)
+    files = (*map(_of_card, ATTENTION[kind][1:]), *KERNELS_OF_ATTENTION)
+    yield _experiment("attention", 40 * patience, ("bf16", kind, *ATTENTION[kind]), files)
     files = (ENGINE, "entrypoints/references/*.json", "entrypoints/workloads/*.json")
     for precision in PRECISIONS[kind]:
         words = (precision, kind, f"{120 * patience}", *_checked(kind))

@@ -3,6 +3,7 @@
     on_device.py defaults WORKLOAD TASK DEVICE SECONDS WINDOW [OPTION...]
     on_device.py kernels WORKLOAD TASK DEVICE [OPTION...]
     on_device.py matmul PRECISION DEVICE WINDOW LARGEST
+    on_device.py attention PRECISION DEVICE TOKENS WORKLOAD...
     on_device.py check PRECISION DEVICE SECONDS WORKLOAD...
     on_device.py strategies WORKLOAD DEVICE PRECISION BATCH STEPS WARMUP SECONDS
     on_device.py rank STRATEGY WORKLOAD DEVICE PRECISION BATCH STEPS WARMUP
@@ -280,6 +281,43 @@ class Power:
         return value, sum(watts) if watts else None
 
 
+def attention(precision: str, device: str, tokens: str, *workloads: str) -> None:
+    """Compare the kernels that can compute the attention of a layer of workloads, forward and backward.
+
+    Rounds of calls of each kernel in turn, of which the first warms up, for so many tokens in texts of the workload.
+    """
+    import torch
+
+    from entrypoints.devices.pytorch.shared import attention as choice
+    from entrypoints.workloads.pytorch.transformer import SelfAttention
+
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    dtype, hardware = {"bf16": torch.bfloat16, "fp16": torch.float16}[precision], torch.device(device)
+    tell(settings={"precision": precision, "tokens": int(tokens)})
+    for workload in workloads:
+        problem = cards.load()[workload].problem
+        length = problem["input"]["length"]
+        layer = SelfAttention(problem["model"]).to(hardware)
+        call = choice.trial(layer, max(int(tokens) // length, 1), length, not layer.causal, hardware, dtype)
+        rounds: dict[str, list[float]] = {}
+        for turn in range(1 + ROUNDS):
+            measured = choice.seconds_of_kernels(call, partial(seconds_of_call, wait))
+            for name, seconds in measured.items() if turn else ():
+                rounds.setdefault(name, []).append(1e3 * seconds)
+        tell(figures={f"{workload}_{name}": figure(each, "ms") for name, each in rounds.items()})
+
+
+def seconds_of_call(wait: Callable[[], None], call: Callable[[], Any], calls: int = 10) -> float:
+    """Return the seconds of a call, of which several are timed together after one that is not."""
+    call()
+    wait()
+    began = time.perf_counter()
+    for _ in range(calls):
+        call()
+    wait()
+    return (time.perf_counter() - began) / calls
+
+
 def check(precision: str, device: str, seconds: str, *workloads: str) -> None:
     """Run the correctness check of workloads in a precision, several at a time on a GPU."""
     deadline = time.monotonic() + float(seconds) - 2
@@ -379,6 +417,7 @@ EXPERIMENTS: Mapping[str, Callable[..., None]] = {
     "defaults": defaults,
     "kernels": kernels,
     "matmul": matmul,
+    "attention": attention,
     "check": check,
     "strategies": strategies,
     "rank": rank,
