@@ -46,6 +46,7 @@ SIFMARK: Layers = (
     ("engines",),
     ("attestations", "layers"),
     ("recipes",),
+    ("results.consumers",),
     ("results.comparison",),
     ("datasets", "oci", "results"),
     ("core",),
