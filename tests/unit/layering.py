@@ -48,7 +48,7 @@ SIFMARK: Layers = (
     ("recipes",),
     ("results.consumers",),
     ("results.comparison",),
-    ("datasets", "oci", "results"),
+    ("datasets", "metering", "oci", "results"),
     ("core",),
 )
 
