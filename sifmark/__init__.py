@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from sifmark.core.errors import SifmarkError, UsageError
     from sifmark.engines.library import RunOutput, run
     from sifmark.library import Comparison, Result, Results, compare, load
+    from sifmark.metering import Energy, meter
     from sifmark.results.peaks import Peaks, peaks
     from sifmark.studies.library import Study, StudyOutcome, Watcher
 
 # By public name the module that has it.
 _PUBLIC = {
     "Comparison": "sifmark.library",
+    "Energy": "sifmark.metering",
     "Image": "sifmark.builds.library",
     "Peaks": "sifmark.results.peaks",
     "Reporter": "sifmark.core.console",
@@ -39,12 +41,14 @@ _PUBLIC = {
     "build_all": "sifmark.builds.library",
     "compare": "sifmark.library",
     "load": "sifmark.library",
+    "meter": "sifmark.metering",
     "peaks": "sifmark.results.peaks",
     "report_to": "sifmark.core.console",
     "run": "sifmark.engines.library",
 }
 __all__ = [
     "Comparison",
+    "Energy",
     "Image",
     "Peaks",
     "Reporter",
@@ -61,6 +65,7 @@ __all__ = [
     "build_all",
     "compare",
     "load",
+    "meter",
     "peaks",
     "report_to",
     "run",

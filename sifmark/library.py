@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sifmark.core.errors import UsageError, missing_extra, unknown_name
+from sifmark.core.files import write_text
 from sifmark.core.keys import require_trusted_keys
 from sifmark.core.settings import Settings, load_settings
 from sifmark.results.catalogue import column_of, kind_of, path_of
@@ -198,12 +199,18 @@ class Results(Sequence[Result]):
     def export(self, file: AnyPath, table: Table | str = Table.RUNS, form: str = "") -> Path:
         """Write a tidy table to a file, in the format of its suffix or in `form`: csv, json, jsonl, parquet, duckdb.
 
+        Formats of other programs are no tables: openmetrics, mllog, bencher, customBiggerIsBetter,
+        customSmallerIsBetter, junit.
         Raises UsageError for another format, SifmarkError if its package is missing.
         """
-        from sifmark.results.export import format_of, write_file  # here: a comparison needs none of it
+        from sifmark.results.consumers import consumer_of  # here: a comparison needs none of it
+        from sifmark.results.export import format_of, write_file
 
         target = Path(file)
-        write_file(self.rows(table), Table.named(table), format_of(form, target), target)
+        if consumer := consumer_of(form, target.suffix):
+            write_text(target, consumer.write(self._loaded()))
+        else:
+            write_file(self.rows(table), Table.named(table), format_of(form, target), target)
         return target
 
     def compare(

@@ -140,6 +140,7 @@ def _of_images() -> Iterator[Stage]:
         needs += ("chromium",) if name in ("page", "report") else ()
         needs += ("suites",) if name == "study_exports" else ()
         needs += ("torch_new",) if name == "prove" else ()
+        needs += ("modules",) if name == "modules" else ()
         reads = (*IMAGES, *READS.get(name, ()))
         exclusive = next((part for part, users in SHARED_PARTS.items() if name in users), "")
         file = str(files[name].relative_to(ROOT))

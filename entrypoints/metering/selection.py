@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import inspect
+import itertools
 from types import ModuleType
-from typing import Iterator, Sequence
+from typing import Callable, Iterator, Sequence
 
 from entrypoints.metering.meter import Absence, Meter, MeterError, Several
+from entrypoints.metering.meters import replay
 from entrypoints.metering.names import AUTO, NONE, names
 
 
@@ -32,6 +35,37 @@ def open_meter(choice: str, device: str, numbers: Sequence[int] = (0,)) -> Meter
     return Absence("; ".join(reasons) or f"no meter measures {device}")
 
 
+def each_meter(choices: Sequence[str] = ()) -> Iterator[tuple[str, Meter | Absence]]:
+    """Yield by name every meter that is here, or those of these names, with all of its devices that this process may
+    see; or why there is none. Meters may count the same energy: only devices of one meter add up."""
+    for choice in choices or [name for name in names() if name != replay.NAME]:
+        yield choice, _opened(functools.partial(_whole, choice))
+
+
+def _whole(choice: str) -> Meter:
+    """Return the meter NAME:PLACE, or of all devices that NAME shows. Raises MeterError without any."""
+    name, _, place = choice.partition(":")
+    module = _module(name)
+    takes = inspect.signature(module.find).parameters
+    if "number" in takes and not place:
+        meters = {meter.facts.devices: meter for meter in _in_turn(module)}  # parts of a device have one together
+        return Several(list(meters.values())) if len(meters) > 1 else next(iter(meters.values()))
+    meter: Meter = module.find(place or None, **({"devices": None} if "devices" in takes else {}))
+    return meter
+
+
+def _in_turn(module: ModuleType) -> Iterator[Meter]:
+    """Yield the meters of the devices 0, 1 and so on. Raises MeterError if there is no first."""
+    for number in itertools.count():
+        try:
+            meter: Meter = module.find(None, number=number)
+        except Exception:  # vendor libraries have their own
+            if not number:
+                raise
+            return
+        yield meter
+
+
 def _module(name: str) -> ModuleType:
     return importlib.import_module(f"entrypoints.metering.meters.{name}")
 
@@ -49,8 +83,13 @@ def _open(name: str, device: str, place: str | None, numbers: Sequence[int]) -> 
     kinds = _measures(name)
     if kinds and device not in kinds:
         return Absence(f"the meter {name} measures {', '.join(kinds)}, and this run is on {device}")
+    return _opened(lambda: _meter_at(_module(name), place, numbers))
+
+
+def _opened(find: Callable[[], Meter]) -> Meter | Absence:
+    """Return a meter that was found and can be read, or why there is none."""
     try:
-        meter = _meter_at(_module(name), place, numbers)
+        meter = find()
         meter.read()
     except Exception as error:  # vendor libraries have their own; on any of them the run goes on without power
         return Absence(str(error) or type(error).__name__)

@@ -13,6 +13,7 @@ from sifmark.commands import (  # noqa: F401 - each declares its commands
     hosts,
     image,
     images,
+    meter,
     published,
     recipes,
     registry,
@@ -26,7 +27,7 @@ from sifmark.commands.framework import COMMANDS, HELP, PROGRAM, Command
 from sifmark.core.errors import UsageError
 
 _TITLES = {
-    "Commands": ("list", "build", "run", "verify", "compare", "doctor", "clean"),
+    "Commands": ("list", "build", "run", "verify", "compare", "meter", "doctor", "clean"),
     "Images": ("image",),
     "Registries": ("registry",),
     "Results and reports": ("results", "report"),

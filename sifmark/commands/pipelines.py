@@ -3,19 +3,17 @@
 import os
 import re
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from xml.etree import ElementTree
 
-from sifmark.core.checks import Check, Status
+from sifmark.core.checks import Check
 from sifmark.core.console import printable
 from sifmark.core.files import write_text
+from sifmark.core.junit import junit_xml
 from sifmark.core.terminal import status
 
 _SUMMARY = "GITHUB_STEP_SUMMARY"  # the file that GitHub Actions shows as Markdown on the page of a run
-_ELEMENTS = {Status.FAILED: "failure", Status.SKIPPED: "skipped"}  # of JUnit, by the outcome of a check
 
 
 def add_summary(title: str, markdown: Callable[[], Iterable[str]]) -> None:
@@ -46,22 +44,5 @@ def folded(title: str) -> Iterator[None]:
 
 
 def write_junit(path: Path, suites: Mapping[str, Sequence[Check]]) -> None:
-    """Write checks as a JUnit report, a test suite for each name.
-
-    The format is what Jenkins, GitLab and Azure read: https://github.com/testmoapp/junitxml.
-    """
-    root = ElementTree.Element("testsuites", name="sifmark")
-    for name, checks in suites.items():
-        outcomes = Counter(check.status for check in checks)
-        counts = {"tests": len(checks), "failures": outcomes[Status.FAILED], "skipped": outcomes[Status.SKIPPED]}
-        attributes = {"name": printable(name), **{key: str(count) for key, count in counts.items()}}
-        suite = ElementTree.SubElement(root, "testsuite", attributes)
-        for check in checks:
-            case = ElementTree.SubElement(suite, "testcase", classname=printable(name), name=check.name)
-            text = "\n".join(printable(line) for line in [*check.detail.splitlines(), *check.remedy.splitlines()])
-            if element := _ELEMENTS.get(check.status):
-                ElementTree.SubElement(case, element, message=text.partition("\n")[0]).text = text
-            else:
-                ElementTree.SubElement(case, "system-out").text = text
-    ElementTree.indent(root)
-    write_text(path, ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+    """Write checks as a JUnit report, a test suite for each name."""
+    write_text(path, junit_xml(suites))

@@ -10,13 +10,16 @@ from sifmark.commands.answers import TABLE, Table, answer, answer_record
 from sifmark.commands.image import signing_key
 from sifmark.commands.pipelines import folded, write_junit
 from sifmark.core.console import counted, printable
+from sifmark.core.errors import UsageError
 from sifmark.core.terminal import detail, output, paint, status
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from sifmark.core.settings import Settings
+    from sifmark.engines import Engine
     from sifmark.publish.publication import FinishedStep, Publication
+    from sifmark.publish.reports import PullReport
 
 catalog_option = cli.output_option("Write catalog.json and index.html to this folder.", "FOLDER", "folder")
 
@@ -107,24 +110,44 @@ def _show_steps(steps: Sequence[FinishedStep]) -> None:
 @cli.registry_option
 @cli.tag_option
 @cli.key_option
+@cli.option("--modulefile", "Also write module files below this folder: for Lmod and Environment Modules.", "FOLDER")
 @cli.format_option
 @cli.engine_option
 def pull(
-    name: str, settings: Settings, registry: str = "", tag: str = "", key: Sequence[str] = (), form: str = TABLE
+    name: str,
+    settings: Settings,
+    registry: str = "",
+    tag: str = "",
+    key: Sequence[str] = (),
+    modulefile: str = "",
+    form: str = TABLE,
 ) -> None:
     """Pull an image after checking its digest and signature."""
-    from sifmark.engines import open_engine
+    from sifmark.engines import DOCKER, open_engine
     from sifmark.publish.publisher import publisher_of
     from sifmark.publish.stores import must_be_signed
 
     engine = open_engine(settings)
+    if modulefile and engine.name == DOCKER:
+        cause = "Docker's images are no files, which modules could name"
+        raise UsageError(cause, "leave out --modulefile, or --engine docker", code="invalid-option")
     required = must_be_signed(bool(key), settings)
     report = publisher_of(engine).pull(name, registry, tag, engine, settings, required)
     signature = f"signed by {report.signer}" if report.signer else "signature not checked: no key is trusted here"
     text = f"{report.address}: {report.identity}, {signature}, {counted(len(report.names), 'name')}"
-    answer_record(form, report.document(), lambda: output(text))
+    written = _write_modulefiles(report, engine, modulefile) if modulefile else []
+    document = {**report.document(), **({"modulefiles": written} if modulefile else {})}
+    answer_record(form, document, lambda: output("\n".join([text, *written])))
     if form == TABLE:
         detail(f"  {', '.join(report.names)}")
+
+
+def _write_modulefiles(report: PullReport, engine: Engine, folder: str) -> list[str]:
+    """Write the module files of an image that was pulled, and return their paths."""
+    from sifmark.publish.modulefiles import write_modulefiles
+
+    labels = engine.inspect(report.address).labels
+    return [str(path) for path in write_modulefiles(report, labels, Path(folder))]
 
 
 @cli.command("registry.mirror", example="registry.mirror ./folder --name cpu")

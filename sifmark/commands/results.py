@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
     from sifmark.core.settings import Settings
     from sifmark.library import Results
+    from sifmark.results.consumers import Consumer
+    from sifmark.results.export import ExportCounts
     from sifmark.results.load import LoadedResult
+
+# The formats of other programs: the keys of sifmark.results.consumers.CONSUMERS, which loads slowly.
+_CONSUMERS = ("openmetrics", "mllog", "bencher", "customBiggerIsBetter", "customSmallerIsBetter", "junit")
 
 
 @cli.command("results.show", example="results.show results/")
@@ -198,37 +203,78 @@ def trace_results(
 
 @cli.command("results.export", example="results.export results/ --output runs.parquet")
 @cli.results_argument()
-@cli.output_option("File for the table, instead of standard output.", "FILE", "target")
+@cli.output_option("File to write, instead of standard output.", "FILE", "target")
 @cli.option(
     "--format",
-    "Format of the table. [default: that of the file's suffix, or csv]",
+    "A table: csv, json, jsonl, parquet, duckdb; or what another program reads: openmetrics, mllog, bencher, "
+    "customBiggerIsBetter, customSmallerIsBetter, junit. [default: that of the file's suffix, or csv]",
+    "FORMAT",
     name="form",
-    choices=("csv", "json", "jsonl", "parquet", "duckdb"),
+    choices=("csv", "json", "jsonl", "parquet", "duckdb", *_CONSUMERS),
 )
 @cli.option(
     "--table",
     "runs: a row for each run and metric; points: curves inside results; steps: single steps, and power.",
     choices=("runs", "points", "steps"),
 )
-def export_results(paths: Sequence[str], target: str = "", form: str = "", table: str = "runs") -> None:
-    """Write a tidy table of results for other programs."""
-    from sifmark.results.export import ExportCounts, format_of, require_elsewhere, rows_of, write_file, write_rows
+def export_results(paths: Sequence[str], target: str = "", form: str = "", table: str = "") -> None:
+    """Write results for other programs.
+
+    Tables are tidy. Other programs are Prometheus, MLPerf's tools, Bencher, github-action-benchmark and CI systems.
+    """
+    from sifmark.results.consumers import consumer_of
+    from sifmark.results.export import ExportCounts, require_elsewhere
     from sifmark.results.load import require_valid
-    from sifmark.results.tidy import Table as TidyTable
 
     file = Path(target) if target and target != "-" else None
-    chosen, of, counts = format_of(form, file), TidyTable(table), ExportCounts()
+    counts = ExportCounts()
     if file is not None:
         require_elsewhere(file, paths)
+    consumer = consumer_of(form, file.suffix if file else "")
+    if consumer and table:
+        remedy = "leave out --table, or choose csv, json, jsonl, parquet or duckdb"
+        raise UsageError("this format is no table", remedy, code="invalid-option")
+    written = (
+        _export_text(paths, consumer, file, counts) if consumer else _export_table(paths, table, form, file, counts)
+    )
+    if file is not None:
+        output(f"exported: {printable(target)}, {written} of {counted(counts.runs, 'run')}")
+    list_left_out(counts.invalid, counts.duplicates, "left out")
+    require_valid(counts.invalid, more="; the table has the others")
+
+
+def _export_table(paths: Sequence[str], table: str, form: str, file: Path | None, counts: ExportCounts) -> str:
+    """Write a tidy table, and return what it has."""
+    from sifmark.results.export import format_of, rows_of, write_file, write_rows
+    from sifmark.results.tidy import Table as TidyTable
+
+    chosen, of = format_of(form, file), TidyTable(table or TidyTable.RUNS)
     every = rows_of(paths, of, counts)
     rows = chain(list(islice(every, 1)), every)
-    if not counts.runs:
-        cause = f"no valid result to export; {len(counts.invalid)} are not valid, for example {counts.invalid[0]}"
-        raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")
+    _require_some(counts)
     if file is None:
         write_rows(rows, of, chosen, sys.stdout)
     else:
         write_file(rows, of, chosen, file)
-        output(f"exported: {printable(target)}, {counted(counts.rows, 'row')} of {counted(counts.runs, 'run')}")
-    list_left_out(counts.invalid, counts.duplicates, "left out")
-    require_valid(counts.invalid, more="; the table has the others")
+    return counted(counts.rows, "row")
+
+
+def _export_text(paths: Sequence[str], consumer: Consumer, file: Path | None, counts: ExportCounts) -> str:
+    """Write the format of another program, and return what it has."""
+    from sifmark.core.files import write_text
+    from sifmark.results.export import valid_results
+
+    text = consumer.write(valid_results(paths, counts))
+    _require_some(counts)
+    if file is None:
+        sys.stdout.write(text)
+    else:
+        write_text(file, text)
+    return counted(text.count("\n"), "line")
+
+
+def _require_some(counts: ExportCounts) -> None:
+    """Raise SifmarkError if there is nothing to export: an earlier file stays."""
+    if not counts.runs:
+        cause = f"no valid result to export; {len(counts.invalid)} are not valid, for example {counts.invalid[0]}"
+        raise SifmarkError(cause, "list all problems: sifmark results.validate", code="result-invalid")

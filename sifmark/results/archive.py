@@ -1,6 +1,6 @@
 """Archives of studies: one file with the results of a study and all that they rest on.
 
-An archive is a tar file (POSIX ustar), compressed by gzip: `manifest.json`, which `schemas/archive-1.0.json` describes,
+An archive is a tar file (POSIX ustar), compressed by gzip: `manifest.json`, which `schemas/archive-1.1.json` describes,
 then the members that it lists, in its order. Every byte follows from the contents: headers carry no date and no owner.
 A reader accepts nothing else, so that links, folders, devices, second members of a name and paths that lead out of the
 archive cannot occur. It needs no more memory than the manifest does, and no more disk than the sizes in that.
@@ -24,7 +24,7 @@ from sifmark.core.schemas import check_document, read_schema
 
 SUFFIX = ".tar.gz"
 MANIFEST = "manifest.json"
-SCHEMA = "archive-1.0"
+SCHEMA, VERSION = "archive-1.1", "1.1"
 LARGEST_MEMBER = 256 * 1024**2  # bytes, as the schema says
 LARGEST_MANIFEST = 64 * 1024**2  # bytes; 100,000 members take a third of it
 LARGEST_ARCHIVE = 8 * 1024**3  # bytes of all members together, unpacked
@@ -82,7 +82,7 @@ def write_archive(target: Path, fields: Mapping[str, Any], members: Iterable[Mem
     Raises SifmarkError for a member that is too large, or that changes while it is written.
     """
     ordered = sorted(members, key=lambda member: member.name)
-    manifest = {**fields, "schema_version": "1.0", "members": list(map(_describe, ordered))}
+    manifest = {**fields, "schema_version": VERSION, "members": list(map(_describe, ordered))}
     _check_manifest(manifest, str(target))
     with (
         atomic_path(target) as draft,

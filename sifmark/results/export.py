@@ -12,7 +12,7 @@ from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, missing_extra, unknown_name
 from sifmark.core.files import atomic_path
 from sifmark.core.spreadsheets import write_csv
-from sifmark.results.load import SUFFIXES, SeenRuns, load_all, study_of
+from sifmark.results.load import SUFFIXES, LoadedResult, SeenRuns, load_all, study_of
 from sifmark.results.tidy import ResultPlace, Row, Table, columns, rows
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def format_of(name: str, target: Path | None) -> Format:
     return form
 
 
-def rows_of(paths: Iterable[str], table: Table, counts: ExportCounts) -> Iterator[Row]:
-    """Yield the rows of all valid results, each run once, and count. Results are read one after the other."""
+def valid_results(paths: Iterable[str], counts: ExportCounts) -> Iterator[LoadedResult]:
+    """Yield all valid results, each run once, and count. They are read one after the other."""
     seen = SeenRuns()
     for result in load_all(paths):
         if result.problems:
@@ -84,6 +84,12 @@ def rows_of(paths: Iterable[str], table: Table, counts: ExportCounts) -> Iterato
             counts.duplicates += 1
             continue
         counts.runs += 1
+        yield result
+
+
+def rows_of(paths: Iterable[str], table: Table, counts: ExportCounts) -> Iterator[Row]:
+    """Yield the rows of all valid results, each run once, and count."""
+    for result in valid_results(paths, counts):
         for row in rows(table, result.document, ResultPlace(result.file, study_of(result.path))):
             counts.rows += 1
             yield row

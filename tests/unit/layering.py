@@ -46,8 +46,9 @@ SIFMARK: Layers = (
     ("engines",),
     ("attestations", "layers"),
     ("recipes",),
+    ("results.consumers",),
     ("results.comparison",),
-    ("datasets", "oci", "results"),
+    ("datasets", "metering", "oci", "results"),
     ("core",),
 )
 

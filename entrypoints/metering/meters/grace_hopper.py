@@ -14,12 +14,12 @@ MEASURES = ()  # any device: both kinds of processor are in it
 LABEL = re.compile(r"Module Power Socket (\d+)")
 
 
-def find(place: str | None, devices: int = 1) -> hwmon.Hwmon:
-    """Return the modules whose GPUs compute, so many: all of the host, or that of socket `place`."""
+def find(place: str | None, devices: int | None = 1) -> hwmon.Hwmon:
+    """Return the modules whose GPUs compute, so many (None: any number): all of the host, or that of socket `place`."""
     modules = hwmon.labelled(hwmon.HWMON, LABEL, "Grace Hopper module")
     if place is not None:
         modules = {label: folder for label, folder in modules.items() if label.endswith(f" {place}")}
-    if len(modules) != devices:
+    if devices is not None and len(modules) != devices:
         raise MeterError(
             f"{len(modules)} modules, and {devices} have a GPU that computes: name the socket of one, --meter "
             "grace_hopper:0; for several, use all of the node without a socket"

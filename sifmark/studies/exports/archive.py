@@ -23,6 +23,7 @@ from sifmark.results.archive import SUFFIX, Member, is_archive, is_name, write_a
 from sifmark.results.envelope import SUFFIX as ENVELOPE
 from sifmark.results.load import load_file
 from sifmark.studies.events import EVENTS
+from sifmark.studies.exports.crate import Entity, crate_member, run_entity
 from sifmark.studies.folder import JOBS
 from sifmark.studies.study import Study
 
@@ -37,16 +38,20 @@ class _Contents:
     def __init__(self) -> None:
         self.states: Counter[str] = Counter()
         self.images: dict[str, Claims] = {}  # by the folder of its documents in the archive
+        self.runs: list[Entity] = []
 
-    def add(self, file: Path) -> None:
-        """Read a file of results. Raises SifmarkError if one is not valid."""
+    def add(self, name: str, file: Path) -> None:
+        """Read a file of results that has this name in the archive. Raises SifmarkError if one is not valid."""
         for loaded in load_file(str(file)):
             if loaded.problems:
                 remedy = f"see all problems: sifmark results.validate {word(str(file))}; then run it again"
                 raise SifmarkError(f"{file}: {loaded.problems[0]}", remedy, code="result-invalid")
             self.states[loaded.document["status"]["state"]] += 1
+            folder = ""
             if (claims := loaded.document["provenance"]["image"]) is not None:
-                self.images.setdefault(_folder_of(claims), claims)
+                folder = _folder_of(claims)
+                self.images.setdefault(folder, claims)
+            self.runs.append(run_entity(name, loaded.document, folder))
 
 
 def archive_study(study: Study, folder: Path, target: Path, settings: Settings) -> dict[str, Any]:
@@ -60,13 +65,16 @@ def archive_study(study: Study, folder: Path, target: Path, settings: Settings) 
     members, contents = [_study_member(study), *_result_members(study, folder)], _Contents()
     for member in members:
         if member.kind == "result" and isinstance(member.content, Path):
-            contents.add(member.content)
+            contents.add(member.name, member.content)
     if not contents.states:
         cause = f"{folder} has no results of study {study.name}"
         raise UsageError(cause, f"sifmark study.run {study.words}", code="result-missing")
     local = _local_images(study, contents.images.values(), settings)
     documents = {name: list(_image_members(name, claims, local)) for name, claims in contents.images.items()}
-    members += [member for each in documents.values() for member in each]
+    members += [*(member for each in documents.values() for member in each), _environment(settings)]
+    images = [
+        _entry(name, claims, attested=len(documents[name]) > 1) for name, claims in sorted(contents.images.items())
+    ]
     fields = {
         "sifmark": __version__,
         "study": {
@@ -76,11 +84,10 @@ def archive_study(study: Study, folder: Path, target: Path, settings: Settings) 
             "questions": list(study.questions),
         },
         "states": dict(contents.states),
-        "images": [
-            _entry(name, claims, attested=len(documents[name]) > 1) for name, claims in sorted(contents.images.items())
-        ],
+        "images": images,
     }
-    return write_archive(target, fields, [*members, _environment(settings)])
+    crate = crate_member(study.title, study.questions, images, members, contents.runs)
+    return write_archive(target, fields, [*members, crate])
 
 
 def _study_member(study: Study) -> Member:

@@ -20,7 +20,7 @@ from entrypoints.metering.energy import window_energy
 from entrypoints.metering.meter import Absence, MeterError
 from entrypoints.metering.meters import hwmon, rapl, replay
 from entrypoints.metering.names import names
-from entrypoints.metering.selection import open_meter
+from entrypoints.metering.selection import each_meter, open_meter
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 
@@ -284,3 +284,24 @@ def test_a_meter_is_not_taken_for_a_device_that_it_does_not_measure(powercap):
     assert why_no_meter("auto", "abacus") == "no meter measures abacus"
     assert "measures cpu, and this run is on abacus" in why_no_meter(f"rapl:{powercap}", "abacus")
     assert "--meter none" in why_no_meter("none", "cpu")
+
+
+def test_each_meter_of_a_host_with_all_of_its_devices(powercap, grace, monkeypatch):
+    monkeypatch.setattr(rapl, "POWERCAP", powercap)
+    monkeypatch.setattr(hwmon, "HWMON", grace)
+    found = dict(each_meter())
+    devices = {name: meter.facts.devices for name, meter in found.items() if not isinstance(meter, Absence)}
+    assert devices == {
+        "rapl": ("package-0", "package-1"),
+        "hwmon": ("Grace Power Socket 0", "Grace Power Socket 1"),
+        "grace_hopper": ("Module Power Socket 0", "Module Power Socket 1"),
+    }
+    reasons = [meter.reason for meter in found.values() if isinstance(meter, Absence)]
+    assert set(found) == set(names()) - {"replay"} and all(reasons)
+
+
+def test_each_meter_of_those_that_are_named(powercap, tmp_path):
+    ((choice, meter), (_, absent)) = each_meter([f"rapl:{powercap}", f"rapl:{tmp_path / 'nowhere'}"])
+    assert not isinstance(meter, Absence)
+    assert choice == f"rapl:{powercap}" and meter.facts.devices == ("package-0", "package-1")
+    assert isinstance(absent, Absence) and "no package" in absent.reason

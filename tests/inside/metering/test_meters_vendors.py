@@ -28,7 +28,7 @@ from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditio
 from entrypoints.metering.nvidia.conditions import why_no_gpu
 from entrypoints.metering.nvidia.gpus import ORDER, VISIBLE
 from entrypoints.metering.sampling import Recording
-from entrypoints.metering.selection import open_meter
+from entrypoints.metering.selection import each_meter, open_meter
 from entrypoints.results.measurement import power_of_devices
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -99,6 +99,20 @@ def test_a_rank_that_sees_only_its_gpu_is_metered_on_it(gpus, monkeypatch):
     monkeypatch.setenv(VISIBLE, "1")
     meter = open_meter("nvml", "cuda", [1])
     assert not isinstance(meter, Absence) and meter.facts.devices == (B,)
+
+
+def test_all_gpus_that_are_visible_are_one_meter(gpus, monkeypatch):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+
+    def devices(choice="nvml"):
+        meter = dict(each_meter([choice]))[choice]
+        return meter.reason if isinstance(meter, Absence) else meter.facts.devices
+
+    assert (devices(), devices("nvml:1")) == ((A, B), (B,))
+    monkeypatch.setenv(VISIBLE, "1")
+    assert devices() == (B,)
+    monkeypatch.setenv(VISIBLE, "")
+    assert "leaves no GPU" in devices()
 
 
 def of_two(meter):

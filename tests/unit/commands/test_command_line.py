@@ -53,7 +53,7 @@ def test_what_commands_import_is_compiled_once_where_python_may(switch: str, kep
 def test_every_command_is_listed_once() -> None:
     listed = [command.name for commands in GROUPS.values() for command in commands]
     assert sorted(map(str, listed)) == sorted(COMMANDS)
-    assert listed[:8] == ["list", "build", "run", "verify", "compare", "doctor", "clean", "image.render"]
+    assert listed[:8] == ["list", "build", "run", "verify", "compare", "meter", "doctor", "clean"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -202,7 +202,7 @@ def entry(name: str, content: bytes, kind: bytes = tarfile.REGTYPE, link: str = 
 
 def forge(path: Path, change: Forgery, form: Literal[0, 1] = tarfile.USTAR_FORMAT) -> Path:
     """Write an archive as somebody else could, with its members changed."""
-    manifest = {**FIELDS, "schema_version": "1.0", "members": []}
+    manifest = {**FIELDS, "schema_version": archives.VERSION, "members": []}
     entries = [entry(each.name, each.read()) for each in sorted(members(), key=lambda each: each.name)]
     kinds = {each.name: each.kind for each in members()}
     for info, content in entries:
@@ -321,6 +321,11 @@ def test_a_manifest_with_a_million_errors_takes_seconds(tmp_path: Path) -> None:
 def test_an_archive_that_is_not_changed_passes(tmp_path: Path, whole: Path) -> None:
     path = forge(tmp_path / "same.tar.gz", lambda entries: None)
     assert gzip.decompress(path.read_bytes()) == gzip.decompress(whole.read_bytes())
+    assert len(list(load_results(str(path)))) == 2
+
+
+def test_an_archive_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = forge(tmp_path / "earlier.tar.gz", with_manifest(lambda it: it.update(schema_version="1.0")))
     assert len(list(load_results(str(path)))) == 2
 
 

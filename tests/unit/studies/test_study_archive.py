@@ -5,11 +5,13 @@ import os
 import tarfile
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import documents
 import pytest
+from rocrate.rocrate import ROCrate
 from unit.fakes import FakeEngine
 from unit.keys import make_key
 from unit.refusals import refused
@@ -67,10 +69,10 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def write(folder: Path, name: str, **changes: Any) -> Path:
+def write(folder: Path, name: str, example: str = "training", **changes: Any) -> Path:
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
-    document = documents.from_image(**changes)
+    document = documents.from_image(example, **changes)
     document["id"] = f"{len(list(folder.rglob('*'))):08d}-0000-4000-8000-000000000000"
     document["provenance"]["image"] |= {"recipe": "cpu"}
     document["provenance"]["image"]["file"]["identity"] = IDENTITY
@@ -87,7 +89,7 @@ def packed(study: Study, folder: Path, site: Settings, engine: FakeEngine) -> Pa
 
     def pack(target: Path = folder.parent / "trial.tar.gz") -> dict[str, list[str]]:
         manifest = archive_study(study, folder, target, site)
-        validator("archive-1.0").validate(manifest)
+        validator("archive-1.1").validate(manifest)
         kinds: dict[str, list[str]] = {}
         for entry in manifest["members"]:
             kinds.setdefault(entry["kind"], []).append(entry["name"])
@@ -103,6 +105,7 @@ def test_all_of_a_study_is_packed_and_nothing_else(packed: Packed) -> None:
         "log": ["results/trial/here/.events/0b.jsonl", "results/trial/here/logs/0a.log"],
         "script": ["results/trial/jobs/20260101-1.logs/1.log", "results/trial/jobs/20260101-1.sh"],
         "environment": ["environment.json"],
+        "crate": ["ro-crate-metadata.json"],
         "image": [f"images/cpu-{'a' * 16}/image.json"],
     }
 
@@ -193,3 +196,26 @@ def test_an_archive_tells_nothing_of_who_wrote_it(packed: Packed, folder: Path, 
         environment = json.load(stream.extractfile("environment.json") or pytest.fail())
     assert set(environment) == {"sifmark", "revision", "python", "platform", "packages", "engine", "bases"}
     assert str(site.cache) not in json.dumps(environment)
+
+
+def test_an_unpacked_archive_is_an_ro_crate(packed: Packed, folder: Path, engine: FakeEngine, tmp_path: Path) -> None:
+    write(folder, "here/0g.json", "out_of_memory")
+    engine.add("cpu", runs=IDENTITY, signed_by="site")
+    engine.tag_workloads("cpu")
+    packed()
+    with tarfile.open(folder.parent / "trial.tar.gz") as stream:
+        stream.extractall(tmp_path / "crate", filter="data")
+    crate = ROCrate(tmp_path / "crate")
+    there = {str(path.relative_to(tmp_path / "crate")) for path in (tmp_path / "crate").rglob("*") if path.is_file()}
+    assert {entity.id for entity in crate.data_entities} == there - {"ro-crate-metadata.json"}
+    runs = {entity["result"].id: entity for entity in crate.get_by_type("CreateAction")}
+    results = sorted((tmp_path / "crate" / "results").rglob("*.json"))
+    assert sorted(runs) == [str(path.relative_to(tmp_path / "crate")) for path in results] and len(runs) == 3
+    for file, run in runs.items():
+        document = json.loads((tmp_path / "crate" / file).read_text())
+        assert run["endTime"] == document["finished"] and run.id == f"#run-{document['id']}"
+        assert IDENTITY in run["instrument"]["identifier"]
+        assert {each.id for each in run["instrument"]["subjectOf"]} > {f"images/cpu-{'a' * 16}/provenance.json"}
+    assert runs["results/trial/here/0g.json"]["actionStatus"] == "http://schema.org/FailedActionStatus"
+    assert crate.datePublished == max(datetime.fromisoformat(run["endTime"]) for run in runs.values())
+    assert {each.id for each in crate.root_dataset["mentions"]} == {run.id for run in runs.values()}
