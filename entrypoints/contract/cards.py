@@ -83,6 +83,21 @@ def causal(problem: Mapping[str, Any]) -> bool:
     return bool(problem.get("model", {}).get("attention") == "causal")
 
 
+class HeadSizes(NamedTuple):
+    """Heads of queries, heads of keys and values, and the numbers of each head, of a network with attention."""
+
+    heads: int
+    kv_heads: int
+    size: int
+
+
+def head_sizes(model: Mapping[str, Any]) -> HeadSizes:
+    """Return the heads of a card's `problem.model`: unless it says otherwise, they have its width together, and each
+    query has a key of its own."""
+    heads = model["heads"]
+    return HeadSizes(heads, model.get("kv_heads", heads), model.get("head_size", model["width"] // heads))
+
+
 def tabular(problem: Mapping[str, Any]) -> bool:
     """Return whether samples are drawn for a table of observations, which one file holds."""
     return problem["input"]["kind"] == "table"
