@@ -18,6 +18,7 @@ class Card(NamedTuple):
     name: str
     title: str
     family: str
+    set: str
     tasks: Sequence[str]
     problem: Mapping[str, Any]
     flops: Mapping[str, Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from unittest import mock
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional
 
 from entrypoints.workloads.pytorch import decoder, layers, transformer
 
-ATTEND = decoder.GroupedQueryAttention.attend
+ATTEND: Any = decoder.GroupedQueryAttention.attend
 
 
 def attending(change):
