@@ -11,12 +11,40 @@ def _fault(name: str, symbol: str, was: str, becomes: str, environment: str, *te
 
 NUMERICS = "tests/inside/worker/test_torch_numerics.py"
 RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
+SEQUENCES = "tests/inside/workloads/test_torch_sequences.py"
 MEETING = "tests/inside/runs/test_meeting.py"
 DATA = "tests/inside/data"
 INSIDE = (
     _fault(
         *("stride in the first convolution", "Bottleneck", "convolution(channels_in, width, 1)"),
         *("convolution(channels_in, width, 1, stride)", "torch_new", NUMERICS, "-k", "as_it_is_passes and resnet50"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a gate and what it gates are mixed up", "SwiGLU.forward", "functional.silu(self.gate(x)) * self.widen(x)"),
+        *("self.gate(x) * functional.silu(self.widen(x))", "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("long waves are stretched without a blend", "rotary_rates"),
+        '(waves - scaling["low"]) / (scaling["high"] - scaling["low"])',
+        *('(waves - scaling["low"]).sign()', "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("keys are dealt out to queries in turn", "GroupedQueryAttention.attend"),
+        *("each.repeat_interleave(group, dim=1)", "each.repeat(1, group, 1, 1)"),
+        *("torch_new", SEQUENCES, "-k", "the_reference_s and llama_1b"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("every query has a key in the cache", "_generation", "heads.kv_heads", "heads.heads"),
+        *("py38", "tests/inside/results/test_roofline.py", "-k", "group_of_queries"),
+        side="/results",
+    ),
+    _fault(
+        *("RMSNorm decays", "LAYERS", "RMSNorm", "nn.LayerNorm"),
+        *("torch_new", SEQUENCES, "-k", "twenty_steps and llama_1b"),
         side="/workloads/pytorch",
     ),
     _fault(

@@ -113,7 +113,8 @@ def possible_plans(
         raise refused[0][1]
     for card, refusal in refused:
         status(f"left out: {card.name}: {refusal}")
-    return [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
+    able = [(card, planned_runs) for card, planned_runs in planned if not isinstance(planned_runs, UsageError)]
+    return [(planned_runs[0].computed(card), planned_runs) for card, planned_runs in able]
 
 
 def plans(options: Options, card: Card, built: Mapping[str, Any] | None) -> list[Configuration] | UsageError:

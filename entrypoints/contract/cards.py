@@ -18,6 +18,7 @@ class Card(NamedTuple):
     name: str
     title: str
     family: str
+    set: str
     tasks: Sequence[str]
     problem: Mapping[str, Any]
     flops: Mapping[str, Any]
@@ -81,6 +82,21 @@ def generates(problem: Mapping[str, Any], task: str) -> bool:
 def causal(problem: Mapping[str, Any]) -> bool:
     """Return whether attention is to earlier places only, so that of each pair of places one sees the other."""
     return bool(problem.get("model", {}).get("attention") == "causal")
+
+
+class HeadSizes(NamedTuple):
+    """Heads of queries, heads of keys and values, and the numbers of each head, of a network with attention."""
+
+    heads: int
+    kv_heads: int
+    size: int
+
+
+def head_sizes(model: Mapping[str, Any]) -> HeadSizes:
+    """Return the heads of a card's `problem.model`: unless it says otherwise, they have its width together, and each
+    query has a key of its own."""
+    heads = model["heads"]
+    return HeadSizes(heads, model.get("kv_heads", heads), model.get("head_size", model["width"] // heads))
 
 
 def tabular(problem: Mapping[str, Any]) -> bool:

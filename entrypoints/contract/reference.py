@@ -43,10 +43,10 @@ def tolerance_by_ranks(name: str, precision: str) -> float:
 class Reference:
     """How a workload is checked, the expected values, and the tolerance of each quantity by precision.
 
-    `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them, and `model` sizes of
-    networks that are too large to be checked; `parameters` is the count of that network. A precision in `not_provable`
-    has the reason instead of tolerances. `devices` has what differs on other kinds of devices: `tolerances` that are
-    wider, or of other precisions, and `not_provable`.
+    `optimizer` replaces hyper-parameters of the card, so that a single update shows all of them, and `model` and
+    `input` replace sizes that are too large to be checked; `parameters` is the count of the network that is checked. A
+    precision in `not_provable` has the reason instead of tolerances. `devices` has what differs on other kinds of
+    devices: `tolerances` that are wider, or of other precisions, and `not_provable`.
     """
 
     schema_version: str
@@ -61,6 +61,7 @@ class Reference:
     not_provable: Mapping[str, str]
     source: str
     devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    input: Mapping[str, Any] = field(default_factory=dict)
     leeway: float = 1.0  # times a tolerance: as much as a correct device may deviate that was not measured
 
     def on(self, device: str) -> Reference:
@@ -100,8 +101,27 @@ def probed_card(card: Card, reference: Reference | None) -> Card:
     """Return the card of the network that is checked."""
     if reference is None:
         return card
-    model = {**card.problem["model"], **reference.model}
-    return card._replace(problem={**card.problem, "model": model, "parameters": reference.parameters})
+    sizes = {"model": reference.model, "input": reference.input}
+    replaced = {name: {**card.problem[name], **others} for name, others in sizes.items()}
+    return card._replace(problem={**card.problem, **replaced, "parameters": reference.parameters})
+
+
+def reduced_card(card: Card) -> Card:
+    """Return the card of the network that is checked, as a workload of its own, if that is smaller than the card's.
+
+    Nobody has counted its operations, and what it needs of memory.
+    """
+    stored = load(card)
+    if stored is None or not stored.model:
+        return card
+    reduced = probed_card(card, stored)
+    problem = dict(reduced.problem)
+    if "generation" in problem:
+        half = problem["input"]["length"] // 2
+        problem["generation"] = {"prompt": half, "new": min(half, problem["generation"]["new"])}
+    counts = {name: 0 for name in (*card.flops, *card.memory) if name != "source"}
+    counts["source"] = "not counted for a reduced network"
+    return card._replace(title=f"{card.title}, reduced", problem=problem, flops=counts, memory=counts)
 
 
 def probed_problem(card: Card) -> str:

@@ -114,6 +114,7 @@ def workload(context: Context) -> Json:
     return {
         "name": card.name,
         "title": card.title,
+        "set": card.set,
         "task": context.configuration.task,
         "unit": card.problem["unit"],
         "parameters": card.problem["parameters"],

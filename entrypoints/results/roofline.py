@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.contract.cards import Card, causal, generates, pictures
+from entrypoints.contract.cards import Card, causal, generates, head_sizes, pictures
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 
@@ -113,8 +113,14 @@ def _unseen(card: Card, task: str) -> int:
         return 0
     model, generated = card.problem["model"], generates(card.problem, task)
     length = card.problem["generation"]["prompt"] if generated else card.problem["input"]["length"]
-    forward = 4 * model["layers"] * model["width"] * (length * (length - 1) // 2)
+    forward = _of_a_pair(model) * (length * (length - 1) // 2)
     return int(forward * (BACKWARD if task == "training" else 1))
+
+
+def _of_a_pair(model: Mapping[str, Any]) -> int:
+    """Return the operations of a pair of places in all blocks: scores of a query and a key, and the sum of values."""
+    heads = head_sizes(model)
+    return int(4 * model["layers"] * heads.heads * heads.size)
 
 
 def _bytes(card: Card, task: str, configuration: Mapping[str, Any], units: int, updates: int) -> float:
@@ -142,7 +148,7 @@ def _copies(configuration: Mapping[str, Any], part: str) -> int:
 def _weights(card: Card) -> int:
     """Return the weights that every forward pass reads whole: all, less tables of which rows are looked up."""
     model, parameters = card.problem["model"], int(card.problem["parameters"])
-    if model.get("architecture") != "transformer":
+    if "vocabulary" not in model or "head" not in model:
         return parameters
     rows = 0 if model["head"].get("tied") else model["vocabulary"]
     return parameters - model["width"] * (rows + model["positions"].get("most", 0))
@@ -163,7 +169,8 @@ def _generation(card: Card, configuration: Mapping[str, Any]) -> Work:
     prompt, new = lengths["prompt"], lengths["new"]
     dense, pair, head = _operations_of_a_token(card)
     prompts = texts * (prompt * dense + pair * prompt * prompt - _unseen(card, "inference") + head)
-    cached = 2 * model["layers"] * model["width"] * number  # bytes of the key and value of a token
+    heads = head_sizes(model)
+    cached = 2 * model["layers"] * heads.kv_heads * heads.size * number  # bytes of the key and value of a token
     tokens = (
         WorkPart(texts * (dense + pair * places + head), weights + texts * cached * (places - 1))
         for places in range(prompt + 1, prompt + new)  # seen by a token, itself included
@@ -179,7 +186,7 @@ def _operations_of_a_token(card: Card) -> tuple[float, float, float]:
     """
     model, lengths = card.problem["model"], card.problem["generation"]
     prompt, new = int(lengths["prompt"]), int(lengths["new"])
-    pair = 4.0 * model["layers"] * model["width"]
+    pair = float(_of_a_pair(model))
     pairs = prompt * prompt + sum(range(prompt + 1, prompt + new))
     head = 2.0 * model["width"] * model["vocabulary"]
     places = prompt + new - 1

@@ -255,7 +255,7 @@ def _work(
     resolved, own = Configuration(**configuration), [Place(*place) for place in places]
     metered = metering(resolved, orders, own, lambda _: None) if job == "run" else contextlib.nullcontext()
     # Read before the run: a signal to the whole job also ends the FUSE mount that the image's files are read through.
-    card = cards.load()[resolved.workload]
+    card = resolved.computed(cards.load()[resolved.workload])
     heard: dict[int, list[Message]] = {place.rank: [] for place in own}
     with metered as meter, started(resolved, orders, job, own) as head.ranks:
         for rank, message in arrivals(head.ranks, head):

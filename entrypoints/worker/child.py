@@ -114,7 +114,7 @@ def describe_failure(error: Exception) -> Failed:
 
 def run(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:
     """Run every phase of a run, in order."""
-    card = cards.load()[configuration.workload]
+    card = configuration.computed(cards.load()[configuration.workload])
     send(Phase("import", time.monotonic()))
     if place.world > 1:
         send(placed(configuration, place))

@@ -41,18 +41,20 @@ def buildable(recipe: str, settings: Settings) -> Row:
     return {"buildable": True, "reason": None, "build_key": plan.build_key}
 
 
-def workload_rows() -> list[Row]:
-    """Return all workloads, with the floating-point operations per unit."""
+def workload_rows(of_set: str = "") -> list[Row]:
+    """Return all workloads, or those of a set, with the floating-point operations per unit."""
     return [
         {
             "name": name,
             "title": card["title"],
+            "set": card["set"],
             "tasks": card["tasks"],
             "unit": card["problem"]["unit"],
             "parameters": card["problem"]["parameters"],
             "flops": card["flops"].get("forward_per_unit") or card["flops"][f"{card['tasks'][0]}_per_unit"],
         }
         for name, card in cards().items()
+        if of_set in ("", card["set"])
     ]
 
 

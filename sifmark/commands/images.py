@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Verified = Mapping[str, Sequence[StageResult]]  # by the image's address
 
 WORKLOADS = "workloads"
+SETS = ("papers", "2026", "micro-benchmarks")  # of schemas/card-1.0.json
 
 
 @cli.command("list", example="list cpu")
@@ -40,23 +41,32 @@ WORKLOADS = "workloads"
 @cli.option(
     "--device", "With 'workloads': the highest throughput on devices with this in their name, by roofline.", "NAME"
 )
+@cli.option(
+    "--set",
+    "With 'workloads': those of the published studies, of 2026, or micro-benchmarks.",
+    name="of_set",
+    choices=SETS,
+)
 @cli.format_option
 @cli.flag("--matrix", "Print a job per recipe that can be built here, as JSON for CI.")
 @cli.engine_option
-def show_list(what: str, settings: Settings, form: str = TABLE, device: str = "", matrix: bool = False) -> None:
+def show_list(
+    what: str, settings: Settings, form: str = TABLE, device: str = "", of_set: str = "", matrix: bool = False
+) -> None:
     """Show recipes, the images of one recipe, or the workloads."""
     from sifmark.engines import open_engine
 
-    if device and what != WORKLOADS:
-        remedy = f"sifmark list {WORKLOADS} --device {quote(device)}"
-        raise UsageError("--device is for workloads", remedy, code="invalid-option")
+    for option, value in {"--device": device, "--set": of_set}.items():
+        if value and what != WORKLOADS:
+            remedy = f"sifmark list {WORKLOADS} {option} {quote(value)}"
+            raise UsageError(f"{option} is for workloads", remedy, code="invalid-option")
     engine = open_engine(settings)
     if matrix:
         _show_matrix(settings)
     elif device:
-        _show_bounds(device, form)
+        _show_bounds(device, form, of_set)
     elif what == WORKLOADS:
-        _show_workloads(form)
+        _show_workloads(form, of_set)
     elif what:
         _show_images(what, engine, settings, form)
     else:
@@ -95,27 +105,31 @@ def _show_recipes(engine: Engine, settings: Settings, form: str) -> None:
         status(f"{count} workloads: sifmark list workloads.  The images of a recipe: sifmark list cpu.")
 
 
-def _show_workloads(form: str) -> None:
+def _show_workloads(form: str, of_set: str) -> None:
     from sifmark.builds.listing import workload_rows
     from sifmark.results.numbers import format_scaled
 
-    rows, cells = workload_rows(), []
+    rows, cells = workload_rows(of_set), []
     for row in rows:
         title = row["title"].partition(",")[0].partition(" over ")[0]
         operations = f"{format_scaled(row['flops'], 'FLOP')} per {row['unit'].removesuffix('s')}"
-        cells.append([row["name"], title, format_scaled(row["parameters"], ""), operations])
-    answer(form, {"workloads": rows}, Table(("workload", "title", "parameters", "operations"), cells))
+        cells.append([row["name"], title, row["set"], format_scaled(row["parameters"], ""), operations])
+    answer(form, {"workloads": rows}, Table(("workload", "title", "set", "parameters", "operations"), cells))
     if form == TABLE:
         others = [f"{row['name']}: {row['tasks'][0]}" for row in rows if len(row["tasks"]) == 1]
-        status(f"Each for training and inference, but {', '.join(others)}. One in full: sifmark list workloads --json")
-        status("gpt2 to gpt2_xxxl have GPT-2's layers and 67 characters; GPT-2 itself (124 M parameters) is gpt_117m.")
+        but = f", but {', '.join(others)}" if others else ""
+        status(f"Each for training and inference{but}. One in full: sifmark list workloads --json")
+        if of_set in ("", "papers"):
+            status(
+                "gpt2 to gpt2_xxxl have GPT-2's layers and 67 characters; GPT-2 itself (124 M parameters) is gpt_117m."
+            )
 
 
-def _show_bounds(device: str, form: str) -> None:
+def _show_bounds(device: str, form: str, of_set: str) -> None:
     from sifmark.builds.listing import devices_with_bounds, with_bounds, workload_rows
     from sifmark.results.numbers import format_quantity
 
-    rows, cells = with_bounds(workload_rows(), devices_with_bounds(device)), []
+    rows, cells = with_bounds(workload_rows(of_set), devices_with_bounds(device)), []
     for name, bound in [(row["name"], bound) for row in rows for bound in row["bounds"]]:
         where = bound["device"] + ("" if bound["part"] == "package" else f" ({bound['part']})")
         highest = format_quantity(bound["throughput"], bound["unit"])

@@ -21,6 +21,22 @@ ACTIVATIONS = {
 GATES = {"sigmoid": nn.Sigmoid, "hard_sigmoid": nn.Hardsigmoid}
 
 
+class RMSNorm(nn.Module):
+    """Division by the root mean square (Zhang and Sennrich, arXiv:1910.07467), in the precision of its weights."""
+
+    def __init__(self, width: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., width) -> the same shape."""
+        x = x.to(self.weight.dtype)
+        if hasattr(functional, "rms_norm"):  # one operation, from torch 2.4 on
+            return functional.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + self.eps) * self.weight
+
+
 def convolution(
     channels_in: int, channels_out: int, size: int, stride: int = 1, groups: int = 1, bias: bool = False
 ) -> nn.Conv2d:

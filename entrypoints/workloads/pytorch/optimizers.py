@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from entrypoints.contract.session import OptimizerRule
+from entrypoints.workloads.pytorch.layers import RMSNorm
 
 LAYERS = {
-    "normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm),
+    "normalisation": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.LayerNorm, nn.GroupNorm, RMSNorm),
     "embedding": (nn.Embedding,),
 }
 # Most numbers that LAMB updates at once: on a CPU, as many as stay in its caches from one operation to the next.

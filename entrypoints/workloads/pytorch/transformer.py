@@ -7,13 +7,14 @@ of a block; BERT (Devlin et al., arXiv:1810.04805) attends to all positions and 
 from __future__ import annotations
 
 import math
-from typing import Any, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Union
 
 import torch
 from torch import nn
 from torch.nn import functional
 
-from entrypoints.workloads.pytorch.layers import ACTIVATIONS, LazyLogits
+from entrypoints.contract.cards import head_sizes
+from entrypoints.workloads.pytorch.layers import ACTIVATIONS, LazyLogits, RMSNorm
 from entrypoints.workloads.text import BASE, PADDING
 
 # From torch 2.0 on attention is one operation; before, it is written out.
@@ -28,9 +29,14 @@ class LayerNormFp32(nn.LayerNorm):
         return super().forward(x.to(self.weight.dtype))
 
 
-def normalisation(model: Mapping[str, Any]) -> LayerNormFp32:
-    """Return a layer normalisation with scale 1 and shift 0."""
-    return LayerNormFp32(model["width"], eps=model["normalisation"]["epsilon"])
+NORMALISATIONS: dict[str, Any] = {"layer": LayerNormFp32, "rms": RMSNorm}
+
+
+def normalisation(model: Mapping[str, Any]) -> nn.Module:
+    """Return a normalisation over the numbers at a place, with scale 1 and shift 0."""
+    rule = model["normalisation"]
+    made: nn.Module = NORMALISATIONS[rule["kind"]](model["width"], eps=rule["epsilon"])
+    return made
 
 
 class KVCache:
@@ -86,14 +92,25 @@ class RotaryTables(NamedTuple):
     sine: torch.Tensor
 
 
-def rotary_tables(size: int, first: int | torch.Tensor, length: int, device: torch.device) -> RotaryTables:
-    """Return the tables of heads of a size for the positions from `first` on.
+def rotary_rates(rule: Mapping[str, Any], size: int, device: torch.device) -> torch.Tensor:
+    """Return the rates (size / 2) in radians a position at which a card's rotary `positions` turn heads of a size.
 
-    Su et al., arXiv:2104.09864, with halves paired as in Megatron and Llama.
+    Su et al., arXiv:2104.09864. Llama 3.1 stretches long waves by a factor, so that positions beyond the `original`
+    context look like those within; between waves of `original / high` and `original / low` positions it blends.
     """
     half = size // 2
-    rates = BASE ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
-    positions = torch.arange(length, device=device, dtype=torch.float32) + first
+    rates: torch.Tensor = rule.get("base", BASE) ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+    scaling = rule.get("scaling")
+    if scaling is None:
+        return rates
+    waves = scaling["original"] * rates / (2 * math.pi)  # within the original context
+    kept = ((waves - scaling["low"]) / (scaling["high"] - scaling["low"])).clamp(0, 1)
+    return rates * (kept + (1 - kept) / scaling["factor"])
+
+
+def rotary_tables(rates: torch.Tensor, first: int | torch.Tensor, length: int) -> RotaryTables:
+    """Return the tables for the positions from `first` on, with halves paired as in Megatron and Llama."""
+    positions = torch.arange(length, device=rates.device, dtype=torch.float32) + first
     angles = positions[:, None] * rates
     return RotaryTables(angles.cos(), angles.sin())
 
@@ -101,14 +118,14 @@ def rotary_tables(size: int, first: int | torch.Tensor, length: int, device: tor
 class SelfAttention(nn.Module):
     """Multi-head self-attention."""
 
-    def __init__(self, model: Mapping[str, Any]) -> None:
+    def __init__(self, model: Mapping[str, Any], bias: bool = True) -> None:
         super().__init__()
-        self.heads, self.causal = model["heads"], model["attention"] == "causal"
-        self.size = model["width"] // model["heads"]
+        self.heads, self.kv_heads, self.size = head_sizes(model)
+        self.causal = model["attention"] == "causal"
         self.fused = FUSED
-        self.query_key_value = nn.Linear(model["width"], 3 * model["width"])
-        self.project = nn.Linear(model["width"], model["width"])
-        self.dropout = nn.Dropout(model["dropout"])
+        self.query_key_value = nn.Linear(model["width"], (self.heads + 2 * self.kv_heads) * self.size, bias=bias)
+        self.project = nn.Linear(self.heads * self.size, model["width"], bias=bias)
+        self.dropout = nn.Dropout(model.get("dropout", 0.0))
 
     def forward(
         self,
@@ -122,14 +139,22 @@ class SelfAttention(nn.Module):
         With a cache, x has the next positions of a text: all at once if the cache is empty, otherwise one.
         """
         samples, length, _ = x.shape
-        heads = self.query_key_value(x).view(samples, length, 3, self.heads, self.size)
-        query, key, value = heads.permute(2, 0, 3, 1, 4)  # (N, heads, T, size) each
-        if rotary is not None:
-            query, key = rotate(query, rotary), rotate(key, rotary)
+        query, key, value = self.divided(self.query_key_value(x), rotary)
         if cache is not None:
             key, value = cache.append(key, value)
         attended = self.attend(query, key, value, attention_mask)
         return self.project(attended.transpose(1, 2).reshape(samples, length, self.heads * self.size))
+
+    def divided(
+        self, projected: torch.Tensor, rotary: RotaryTables | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """(N, T, 3 * heads * size) -> query, key and value (N, heads, T, size), turned to their positions."""
+        samples, length, _ = projected.shape
+        heads = projected.view(samples, length, 3, self.heads, self.size)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        if rotary is not None:
+            query, key = rotate(query, rotary), rotate(key, rotary)
+        return query, key, value
 
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None
@@ -149,7 +174,7 @@ class SelfAttention(nn.Module):
 
 
 def rotate(x: torch.Tensor, tables: RotaryTables) -> torch.Tensor:
-    """Apply rotary position embeddings to (N, heads, T, size)."""
+    """Apply rotary position embeddings to (N, heads, T, size), or to other shapes that the tables fit."""
     half = x.shape[-1] // 2
     cosine, sine = tables.cosine.to(x.dtype), tables.sine.to(x.dtype)
     first, second = x[..., :half], x[..., half:]
@@ -214,17 +239,20 @@ class InputEmbedding(nn.Module):
         return self.dropout(self.normalisation(x))
 
 
+Part = Callable[[Mapping[str, Any]], nn.Module]  # makes a part of a network from a card's `problem.model`
+
+
 class Transformer(nn.Module):
     """Embedding, blocks and head. A pipeline may be cut before each of the `blocks`."""
 
-    def __init__(self, model: Mapping[str, Any]) -> None:
+    def __init__(self, model: Mapping[str, Any], embedding: Part, block: Part, head: Part) -> None:
         super().__init__()
-        self.embedding = InputEmbedding(model)
-        self.blocks = nn.ModuleList(Block(model) for _ in range(model["layers"]))
-        self.head = HEADS[model["head"]["kind"]](model)
+        self.embedding = embedding(model)
+        self.blocks = nn.ModuleList(block(model) for _ in range(model["layers"]))
+        self.head: Any = head(model)
         self.reads_whole = model["attention"] == "bidirectional"
         self.padded = True  # whether texts may end in padding, which has to be masked then
-        self.rotary_size = model["width"] // model["heads"] if model["positions"]["kind"] == "rotary" else None
+        self.positions, self.head_size = model["positions"], head_sizes(model).size
         initialise(self, model)
         if model["head"].get("tied"):
             self.head.decoder.weight = self.embedding.tokens.weight
@@ -246,9 +274,9 @@ class Transformer(nn.Module):
 
     def rotary(self, tokens: torch.Tensor, first: int | torch.Tensor = 0) -> RotaryTables | None:
         """Return the tables of the positions of tokens (N, T) from `first` on, or None without rotary positions."""
-        if self.rotary_size is None:
+        if self.positions["kind"] != "rotary":
             return None
-        return rotary_tables(self.rotary_size, first, tokens.shape[1], tokens.device)
+        return rotary_tables(rotary_rates(self.positions, self.head_size, tokens.device), first, tokens.shape[1])
 
     def prefill(self, tokens: torch.Tensor, new: int) -> GenerationState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
@@ -364,4 +392,4 @@ def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
 
 def network(model: Mapping[str, Any]) -> nn.Module:
     """Return the network of a card's `problem.model`."""
-    return Transformer(model)
+    return Transformer(model, InputEmbedding, Block, HEADS[model["head"]["kind"]])

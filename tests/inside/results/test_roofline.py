@@ -151,6 +151,12 @@ def test_a_token_reads_weights_and_keys_and_values_once():
     assert highest.throughput == pytest.approx(1 / (128 * weights / 4.8e12), rel=0.1)
 
 
+def test_a_token_reads_one_key_for_each_group_of_queries():
+    step = work("llama_8b", "inference", "--batch-size", "3", "--precision", "bf16")
+    weights = (8030261248 - 128256 * 4096) * 2  # an embedding that is no head is not read as a whole
+    assert step.parts[-1].bytes == weights + 3 * 2 * 32 * 8 * 128 * 2 * (2048 + 126)
+
+
 def test_a_token_is_computed_after_the_one_before():
     """A prompt that only computes and a token that only reads take their times one after the other."""
     step = roofline.Work(4, [roofline.WorkPart(6.0, 0.0), roofline.WorkPart(0.0, 2.0), roofline.WorkPart(1.0, 1.0)])

@@ -20,6 +20,7 @@ from mutants import (
     rule,
 )
 from mutants_chains import CHAINS
+from mutants_decoder import DECODER, STRETCHED
 from torch import nn
 
 from entrypoints.data.generated import synthetic
@@ -341,12 +342,28 @@ PRETRAINING = (
     steps_of_adam_alone,
     lamb_with_bias_correction,
 )
+LLAMA = (
+    *DECODER,
+    *STRETCHED,
+    last_normalisation_left_out,
+    initialisation_half_as_wide,
+    initialisation_not_by_depth,
+    targets_not_shifted,
+    loss_summed_up,
+    optimizer_without_decay,
+    optimizer_that_decays_all,
+    decay_in_the_gradient,
+    gradients_not_clipped,
+    gradients_clipped_one_by_one,
+    betas_of_another_rule,
+)
 MUTANTS = {
     **mutants.MUTANTS,
     **mutants_speech.MUTANTS,
     **dict.fromkeys(("gpt2", "gpt2_medium", "gpt2_large", "gpt2_xl", "gpt2_xxl", "gpt2_xxxl"), (*GPT, *LEARNT)),
     "gpt_117m": (*GPT, *LEARNT),
     **dict.fromkeys(("gpt_800m", "gpt_13b", "gpt_175b"), (*GPT, turned_in_pairs, not_turned)),
+    **dict.fromkeys(("llama_1b", "llama_3b", "llama_8b", "llama_70b", "llama_405b"), LLAMA),
     **dict.fromkeys(("bert_base", "bert_large"), SQUAD),
     **dict.fromkeys(("bert_large_pretraining_128", "bert_large_pretraining_512"), PRETRAINING),
     "mcmc": CHAINS,

@@ -15,6 +15,14 @@ BLOCKS = {
         "widen": "mlp.c_fc",
         "narrow": "mlp.c_proj",
     },
+    "llama": {
+        "attention_normalisation": "input_layernorm",
+        "attention.project": "self_attn.o_proj",
+        "feed_forward_normalisation": "post_attention_layernorm",
+        "feed_forward.gate": "mlp.gate_proj",
+        "feed_forward.widen": "mlp.up_proj",
+        "feed_forward.narrow": "mlp.down_proj",
+    },
     "bert": {
         "attention.project": "attention.output.dense",
         "attention_normalisation": "attention.output.LayerNorm",
@@ -28,6 +36,11 @@ OTHERS = {
         "embedding.tokens": "transformer.wte",
         "embedding.places": "transformer.wpe",
         "head.normalisation": "transformer.ln_f",
+        "head.decoder": "lm_head",
+    },
+    "llama": {
+        "embedding.tokens": "model.embed_tokens",
+        "head.normalisation": "model.norm",
         "head.decoder": "lm_head",
     },
     "bert": {
@@ -55,7 +68,9 @@ class Network(nn.Module):
         super().__init__()
         model = card.problem["model"]
         self.head = model["head"]["kind"]
-        if self.head == "next_token" and model["positions"]["kind"] == "rotary":
+        if card.family == "decoder":
+            self.family, self.library = "llama", transformers.LlamaForCausalLM(llama(model))
+        elif self.head == "next_token" and model["positions"]["kind"] == "rotary":
             self.family, self.library = "gpt_neox", transformers.GPTNeoXForCausalLM(gpt_neox(model))
         elif self.head == "next_token":
             self.family, self.library = "gpt2", transformers.GPT2LMHeadModel(gpt2(model))
@@ -87,11 +102,48 @@ class Network(nn.Module):
             if self.family == "gpt2":  # it keeps inputs first
                 turned = value.t() if value.dim() == 2 else value
                 yield f"transformer.h.{number}.{BLOCKS['gpt2'][part]}.{kind}", turned
+            elif self.family == "llama":
+                layer = f"model.layers.{number}."
+                if part == "attention.query_key_value":
+                    yield from self.by_heads(f"{layer}self_attn.", value)
+                else:
+                    yield f"{layer}{BLOCKS['llama'][part]}.{kind}", value
             elif part == "attention.query_key_value":
                 for which, share in zip(("query", "key", "value"), value.chunk(3)):
                     yield f"bert.encoder.layer.{number}.attention.self.{which}.{kind}", share
             else:
                 yield f"bert.encoder.layer.{number}.{BLOCKS['bert'][part]}.{kind}", value
+
+    def by_heads(self, layer, weight):
+        """Queries, keys and values, which ours has group by group."""
+        config = self.library.config
+        sizes = [config.num_attention_heads // config.num_key_value_heads, 1, 1]
+        groups = weight.view(config.num_key_value_heads, sum(sizes), config.head_dim, -1).split(sizes, 1)
+        for which, share in zip("qkv", groups):
+            yield f"{layer}{which}_proj.weight", share.flatten(0, 2)
+
+
+def llama(model):
+    positions = model["positions"]
+    rope = {"rope_type": "default", "rope_theta": positions["base"]}
+    if "scaling" in positions:
+        rule = positions["scaling"]
+        bounds = {"low_freq_factor": rule["low"], "high_freq_factor": rule["high"]}
+        original = rule["original"]
+        rope.update(bounds, rope_type="llama3", factor=rule["factor"], original_max_position_embeddings=original)
+    return transformers.LlamaConfig(
+        hidden_size=model["width"],
+        num_hidden_layers=model["layers"],
+        num_attention_heads=model["heads"],
+        num_key_value_heads=model["kv_heads"],
+        head_dim=model["head_size"],
+        intermediate_size=model["feed_forward"],
+        vocab_size=model["vocabulary"],
+        rms_norm_eps=model["normalisation"]["epsilon"],
+        tie_word_embeddings=model["head"]["tied"],
+        max_position_embeddings=MOST_ROTARY,
+        rope_parameters=rope,
+    )
 
 
 def gpt2(model):

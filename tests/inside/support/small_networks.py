@@ -9,6 +9,15 @@ from entrypoints.contract.session import Batch, StepReport
 
 SMALL: dict[str, dict[str, Any]] = {
     "transformer": {"layers": 2, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 97},
+    "decoder": {
+        "layers": 2,
+        "width": 64,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_size": 16,
+        "feed_forward": 112,
+        "vocabulary": 97,
+    },
     "lstm": {"features": 5, "hidden": 24},
     "deep_voice_3": {
         "vocabulary": 31,
@@ -24,6 +33,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
 }
 SHORTER = {"length": 24, "masked": 5, "characters": 12, "frames": 17, "shape": [24, 5]}  # of series, its shape
+ORIGINAL = 64  # places of a context that positions are stretched from
 
 
 def family_of(card):
@@ -34,6 +44,9 @@ def family_of(card):
 def smaller(card):
     """The same card with a small network over fewer tokens, whose parameters are counted."""
     problem = {**card.problem, "model": {**card.problem["model"], **SMALL[card.family]}}
+    positions = problem["model"].get("positions", {})
+    if "scaling" in positions:  # some waves are long in so short a context
+        problem["model"]["positions"] = {**positions, "scaling": {**positions["scaling"], "original": ORIGINAL}}
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
     problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
     return card._replace(problem=problem)

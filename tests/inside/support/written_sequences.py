@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 
 import torch
 from torch import nn
@@ -135,13 +136,83 @@ class Text(Parameters):
         return changed @ self["words"].t() + self["output bias"], self.apply_linear("follows", first)
 
 
-def turned(x):
+def turned(x, positions=MappingProxyType({})):
     """As complex numbers, real parts in the first half, each turned by its place."""
     half = x.shape[-1] // 2
-    rates = 10000.0 ** (-torch.arange(half).double() / half)
+    rates = positions.get("base", 10000.0) ** (-torch.arange(half).double() / half)
+    if "scaling" in positions:
+        rates = torch.tensor([stretched(float(rate), **positions["scaling"]) for rate in rates]).double()
     angles = torch.arange(x.shape[-2]).double()[:, None] * rates
     made = torch.complex(x[..., :half].double(), x[..., half:].double()) * torch.polar(torch.ones_like(angles), angles)
     return torch.cat([made.real, made.imag], -1).to(x.dtype)
+
+
+class Decoder(Parameters):
+    """A decoder of the cards."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model, width, words = model, model["width"], model["vocabulary"]
+        self.queries, self.keys, self.size = model["heads"] // model["kv_heads"], model["kv_heads"], model["head_size"]
+        deviation = model["initialisation"]["deviation"]
+        last = deviation / math.sqrt(2 * model["layers"])
+        self.add("words", "embedding", torch.randn(words, width) * deviation)
+        for block in range(model["layers"]):
+            self.norm(f"{block} attention norm")
+            self.matrix(f"{block} inwards", width, self.keys * (self.queries + 2) * self.size, deviation)
+            self.matrix(f"{block} outwards", model["heads"] * self.size, width, last)
+            self.norm(f"{block} feed norm")
+            self.matrix(f"{block} gate", width, model["feed_forward"], deviation)
+            self.matrix(f"{block} wide", width, model["feed_forward"], deviation)
+            self.matrix(f"{block} narrow", model["feed_forward"], width, last)
+        self.norm("last norm")
+        if not model["head"]["tied"]:
+            self.matrix("output", width, words, deviation)
+
+    def norm(self, name):
+        self.add(name, "normalisation", torch.ones(self.model["width"]))
+
+    def matrix(self, name, inputs, outputs, deviation):
+        self.add(name, "matrix", torch.randn(outputs, inputs) * deviation)
+
+    def normed(self, name, x):
+        return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.model["normalisation"]["epsilon"]) * self[name]
+
+    def attention(self, block, x):
+        length = x.shape[1]
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        rows = iter(self[f"{block} inwards"].split(self.size))
+        parts = []
+        for _ in range(self.keys):
+            queries = [turned(x @ next(rows).t(), self.model["positions"]) for _ in range(self.queries)]
+            key, value = turned(x @ next(rows).t(), self.model["positions"]), x @ next(rows).t()
+            for query in queries:
+                scores = torch.einsum("nis,njs->nij", query, key) / math.sqrt(self.size)
+                parts.append(torch.softmax(scores.masked_fill(hidden, -math.inf), -1) @ value)
+        return torch.cat(parts, -1) @ self[f"{block} outwards"].t()
+
+    def feed(self, block, x):
+        gate = x @ self[f"{block} gate"].t()
+        return (gate / (1 + torch.exp(-gate)) * (x @ self[f"{block} wide"].t())) @ self[f"{block} narrow"].t()
+
+    def forward(self, tokens):
+        x = self["words"][tokens]
+        for block in range(self.model["layers"]):
+            x = x + self.attention(block, self.normed(f"{block} attention norm", x))
+            x = x + self.feed(block, self.normed(f"{block} feed norm", x))
+        return self.normed("last norm", x) @ self["words" if self.model["head"]["tied"] else "output"].t()
+
+
+def stretched(rate, kind, factor, low, high, original):
+    """The rate of a wave in Llama 3.1."""
+    assert kind == "llama3"
+    length = 2 * math.pi / rate
+    if length < original / high:
+        return rate
+    if length > original / low:
+        return rate / factor
+    share = (original / length - low) / (high - low)
+    return (1 - share) * rate / factor + share * rate
 
 
 class Series(nn.Module):
@@ -167,4 +238,4 @@ class Series(nn.Module):
         return self.last(steps[-1])
 
 
-NETWORKS = {"transformer": Text, "lstm": Series}
+NETWORKS = {"transformer": Text, "decoder": Decoder, "lstm": Series}

@@ -12,7 +12,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from small_networks import smaller
+from small_networks import family_of, smaller
 
 torch = pytest.importorskip("torch")
 
@@ -30,12 +30,12 @@ from entrypoints.workloads.pytorch.lstm import LastState  # noqa: E402
 from entrypoints.workloads.pytorch.samplers import HamiltonianMonteCarlo  # noqa: E402
 
 CARDS = cards.load()
-TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_800m", "gpt_117m")
+TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_800m", "gpt_117m", "llama_1b")
 
 
 def card_of(workload):
     card = CARDS[workload]
-    return smaller(card) if card.family in ("transformer", "lstm") else card
+    return smaller(card) if card.family in ("transformer", "decoder", "lstm") else card
 
 
 def opened(card, batch=4, precision="fp32", partition=None, compiled=None):
@@ -106,8 +106,8 @@ def blocks(kept):
     def cut(self, x, *others):
         return x if self.skipped else forward(self, x, *others)
 
-    def begin(self, model, original=transformer.Transformer.__init__):
-        original(self, model)
+    def begin(self, model, *parts, original=transformer.Transformer.__init__):
+        original(self, model, *parts)
         for number, block in enumerate(self.blocks):
             block.skipped = number >= kept
 
@@ -312,7 +312,7 @@ def generated(workload="gpt2", batch=3, precision="fp32", new=12):
     """What the check finds after a batch of texts."""
     card = smaller(CARDS[workload])
     deep = {**card.problem["model"], "layers": 6}
-    count = sum(each.numel() for each in transformer.network(deep).parameters())
+    count = sum(each.numel() for each in family_of(card).network(deep).parameters())
     card = card._replace(problem={**card.problem, "model": deep, "parameters": count})
     session = opened(card, precision=precision)
     sent: list[Message] = []
@@ -324,7 +324,7 @@ def generated(workload="gpt2", batch=3, precision="fp32", new=12):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_800m"])
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_800m", "llama_8b"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_text_of_ours_is_continued_as_the_whole_network_continues_it(workload, precision, batch):
     assert generated(workload, batch, precision) == []

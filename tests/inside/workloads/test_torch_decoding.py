@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from small_networks import losses_of, smaller  # noqa: E402
+from small_networks import family_of, losses_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.choices import DEFAULT_MODE  # noqa: E402
@@ -24,7 +24,7 @@ from entrypoints.devices.pytorch.shared.inference.generation import ReplayedGene
 from entrypoints.devices.pytorch.shared.recorded import WARM_UP  # noqa: E402
 from entrypoints.workloads.pytorch import build, layers, loader, transformer  # noqa: E402
 
-CARDS = {name: card for name, card in cards.load().items() if card.family == "transformer"}
+CARDS = {name: card for name, card in cards.load().items() if card.family in ("transformer", "decoder")}
 PROMPT, NEW = 7, 6
 
 
@@ -52,7 +52,7 @@ def generated(source, tokens):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m"])
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m", "llama_1b", "llama_8b"])
 def test_memory_of_one_shape_changes_no_text(workload, fused, monkeypatch):
     if fused and not transformer.FUSED:
         pytest.skip("this torch has no such operation")
@@ -193,7 +193,7 @@ def test_packed_weights_change_no_text(precision):
 def test_weights_that_are_kept_in_half_precision_compute_what_autocast_computes(workload):
     """Bit by bit: autocast does to them at every call what was done once."""
     card = cards.load()[workload]
-    if card.family == "transformer":
+    if card.family in ("transformer", "decoder"):
         card = smaller(card)
     model = build.fold_batch_norms(build.without_randomness(build.model(card, seed=3)))
     halved = build.half_weights(model, torch.bfloat16)
@@ -342,10 +342,21 @@ def numbers_kept(problem, blocks):
     """What backward wants of a sample at least: attention in one operation, dropouts left out, logits never kept."""
     model, places = problem["model"], problem["input"]["length"]
     width, rotary = model["width"], model["positions"]["kind"] == "rotary"
-    statistics = 4 + model["heads"]  # of two normalisations, and of the scores of each head
-    block = 2 * model["feed_forward"] + (11 if rotary else 8) * width + statistics
-    around = 2 * width + 2 + 2  # last normalisation, gradient of its output, its statistics, tokens
+    heads, kv_heads, size = cards.head_sizes(model)
+    attention = (2 * heads + 2 * kv_heads) * size  # queries, keys and values, and what is made of them
+    if rotary:
+        attention += (heads + kv_heads) * size  # turned queries and keys
+    statistics, inner = (1, 4) if problem_is_of_decoder(problem) else (2, 2)
+    if rotary and not problem_is_of_decoder(problem):
+        attention += heads * size  # what attention makes, in the order of positions
+    # Inputs and outputs of two normalisations, their statistics, and one of the scores of each head.
+    block = inner * model["feed_forward"] + 4 * width + attention + 2 * statistics + heads
+    around = 2 * width + statistics + 2  # last normalisation, gradient of its output, its statistics, tokens
     return places * (blocks * block + around)
+
+
+def problem_is_of_decoder(problem):
+    return problem["model"]["architecture"] == "decoder"
 
 
 @pytest.mark.parametrize("workload", GENERATING)
@@ -355,11 +366,15 @@ def test_the_memory_of_the_card_is_what_is_reckoned(workload):
 
 
 @pytest.mark.skipif(torch.__version__ < "2.1", reason="before, attention is not one operation on a CPU")
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", pytest.param("gpt_800m", marks=pytest.mark.full)])
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "llama_1b", pytest.param("gpt_800m", marks=pytest.mark.full)])
 def test_what_is_reckoned_is_what_autograd_keeps(workload):
     problem = CARDS[workload].problem
     model = {**problem["model"], "layers": 2, "vocabulary": 97, "dropout": 0.0}
-    objective = build.with_chunked_loss(build.Objective(transformer.network(model), problem["loss"])).train()
+    network = family_of(CARDS[workload]).network(model)
+    objective = build.with_chunked_loss(build.Objective(network, problem["loss"])).train()
+    problem = {**problem, "input": {"length": min(1024, problem["input"]["length"])}}
+    # An RMSNorm is several operations on a CPU, and keeps what it has divided.
+    apart = sum(isinstance(layer, layers.RMSNorm) for layer in network.modules()) * model["width"]
 
     def kept(samples):
         storages = {}
@@ -373,7 +388,8 @@ def test_what_is_reckoned_is_what_autograd_keeps(workload):
             objective(tokens, tokens)
         return sum(tensor.untyped_storage().nbytes() for tensor in storages.values()) // 4
 
-    assert kept(2) - kept(1) == numbers_kept({**problem, "model": model}, 2)
+    expected = numbers_kept({**problem, "model": model}, 2) + problem["input"]["length"] * apart
+    assert kept(2) - kept(1) == expected
 
 
 # Masks and rotary tables

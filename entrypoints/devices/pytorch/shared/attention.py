@@ -38,13 +38,14 @@ def trial(
     layer: SelfAttention, samples: int, length: int, masked: bool, hardware: torch.device, dtype: torch.dtype
 ) -> Callable[[], None]:
     """Return a call that computes a layer's attention of `samples` texts of a length; in training also backward."""
-    shape = (samples, length, 3, layer.heads, layer.size)
+    numbers = (layer.heads, layer.kv_heads, layer.kv_heads)  # of queries, keys and values
+    shape = (samples, length, sum(numbers), layer.size)
     heads = torch.randn(shape, device=hardware, dtype=dtype, requires_grad=layer.training)
     mask = torch.ones(samples, 1, 1, length, dtype=torch.bool, device=hardware) if masked else None
     gradient = torch.ones(samples, layer.heads, length, layer.size, device=hardware, dtype=dtype)
 
     def call() -> None:
-        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        query, key, value = heads.transpose(1, 2).split(numbers, 1)
         attended = layer.attend(query, key, value, mask)
         if layer.training:
             torch.autograd.grad(attended, heads, gradient)
