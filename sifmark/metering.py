@@ -37,14 +37,21 @@ class Energy:
     document: Document = field(default_factory=dict)
 
     @property
+    def meters(self) -> list[Document]:
+        """What each meter read. Raises RuntimeError before the block has ended."""
+        if not self.document:
+            raise RuntimeError("the metered block has not ended")
+        return list(self.document["meters"])
+
+    @property
     def joules(self) -> dict[str, float | None]:
         """Energy in J of all devices of each meter, by its source; None where `document` has the reason."""
-        return {each["source"]: each["energy"]["value"] for each in self.document["meters"]}
+        return {each["source"]: each["energy"]["value"] for each in self.meters}
 
     @property
     def watts(self) -> dict[str, float | None]:
         """Mean power in W of all devices of each meter, by its source."""
-        return {each["source"]: each["power_mean"]["value"] for each in self.document["meters"]}
+        return {each["source"]: each["power_mean"]["value"] for each in self.meters}
 
 
 @contextlib.contextmanager
@@ -54,9 +61,10 @@ def meter(*choices: str, period: float = PERIOD) -> Iterator[Energy]:
     A reading is taken each `period` seconds. Of the tasks that a launcher started on a node, one counts each device.
     Without any meter, `Energy.joules` is empty, and `Energy.document` has the reasons.
 
-    Raises UsageError for a meter that does not exist.
+    Raises UsageError for a meter that does not exist, and for a launcher whose variables are not complete.
     """
     require_meters(choices)
+    launch = _launch()
     if not period > 0:
         raise UsageError(f"the period is a time above 0 s, not {period:g}", "for example 0.1", code="invalid-option")
     missing, samplers = _samplers(choices, period)
@@ -72,7 +80,7 @@ def meter(*choices: str, period: float = PERIOD) -> Iterator[Energy]:
         finally:
             window = (begin, time.monotonic())
             sampling.close()  # which takes the last readings
-            energy.document.update(_document(started, window, samplers, missing))
+            energy.document.update(_document(started, window, launch, samplers, missing))
 
 
 def require_meters(choices: Iterable[str]) -> None:
@@ -101,8 +109,18 @@ def _samplers(choices: Sequence[str], period: float) -> tuple[list[Document], li
     return missing, samplers
 
 
-def _document(started: datetime, window: Window, samplers: Iterable[Any], missing: list[Document]) -> Document:
-    launch = import_shared("runs.launch").launch_of(os.environ)
+def _launch() -> Any | None:
+    """Return the launch that this process is a task of; None if it was started alone. Raises UsageError."""
+    try:
+        return import_shared("runs.launch").launch_of(os.environ)
+    except ValueError as error:
+        remedy = "start it again by the launcher, or unset its variables"
+        raise UsageError(str(error), remedy, code="invalid-option") from None
+
+
+def _document(
+    started: datetime, window: Window, launch: Any | None, samplers: Iterable[Any], missing: list[Document]
+) -> Document:
     return {
         "schema_version": "1.0",
         "host": socket.gethostname(),
@@ -245,7 +263,7 @@ def place_of(target: str) -> Path:
 
     Raises UsageError if the ranks of a launch would share a file.
     """
-    path, launch = Path(target), import_shared("runs.launch").launch_of(os.environ)
+    path, launch = Path(target), _launch()
     if path.is_dir() or target.endswith("/"):
         host = re.sub(r"[^\w.-]", "_", socket.gethostname())
         return path / f"{host}-{launch.task if launch else os.getpid()}.json"

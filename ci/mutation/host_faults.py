@@ -20,7 +20,42 @@ WORDS = "tests/unit/report/test_words.py"
 SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recipes/test_render.py"
 HOSTILE, STORES = "tests/unit/datasets/test_hostile_sources.py", "tests/unit/publish/test_publish_stores.py"
 RESULTS = "tests/unit/results/test_load.py"
+CONSUMERS, METERING = "tests/unit/results/test_consumers.py", "tests/unit/test_metering.py"
 HOST = (
+    _fault(
+        *("a failed run passes in JUnit", "_checks", "Status.PASSED if end == _COMPLETED else Status.FAILED"),
+        *("Status.PASSED", CONSUMERS, "-k", "fails_in_junit"),
+        side="/results",
+    ),
+    _fault(
+        *("a new driver makes another series", "series_of", "name not in _CHANGES", "True"),
+        *(CONSUMERS, "-k", "keeps_it"),
+        side="/results",
+    ),
+    _fault(
+        *("metrics of both directions go to one file", "_for_action", "each.headlines(direction)"),
+        *("each.headlines(*Direction)", CONSUMERS, "-k", "each_direction"),
+        side="/results",
+    ),
+    _fault(
+        *("MLPerf's run begins when the process does", "_mllog_lines", "stop - 1000 * trained", "begin"),
+        *(CONSUMERS, "-k", "time_that_was_measured"),
+        side="/results",
+    ),
+    _fault(
+        *("a rank without a document is not missed", "_summed", "len(documents) < tasks", "False"),
+        *(METERING, "-k", "lacks_a_part"),
+    ),
+    _fault("a device is counted twice", "_summed", "count > 1", "False", METERING, "-k", "does_not_add_up"),
+    _fault(
+        *("each rank counts every device", "_samplers", "elsewhere(each.facts.source, each.facts.devices)", "None"),
+        *(METERING, "-k", "of_the_ranks"),
+    ),
+    _fault(
+        *("failed runs of a crate completed", "run_entity", 'state == "completed"', "True"),
+        *("tests/unit/studies/test_study_archive.py", "-k", "ro_crate"),
+        side="/studies",
+    ),
     _fault(
         *("a result of another run has the key that it was kept under", "unlike_key", "own.key != key", "False"),
         *(RESULTS, "-k", "under_another_key"),

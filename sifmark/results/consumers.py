@@ -15,6 +15,7 @@ from typing import Any
 
 from sifmark.core.checks import Check, Status
 from sifmark.core.junit import junit_xml
+from sifmark.core.shell import word
 from sifmark.results.catalogue import Direction, column_of, direction_of, headlines, history_paths, metrics, path_of
 from sifmark.results.comparison.collection import collect
 from sifmark.results.comparison.compatibility import exclusion_fields
@@ -226,7 +227,7 @@ def _checks(series: Series) -> Iterator[Check]:
         shown = [f"{name}: {each.value!r} {each.unit}" for name, each in values if each and each.value is not None]
         end = outcome(run)
         detail = "\n".join([f"{end}: {run.file}", *shown])
-        remedy = "" if end == _COMPLETED else f"sifmark results.show {run.file}"
+        remedy = "" if end == _COMPLETED else f"sifmark results.show {word(run.file)}"
         yield Check(f"run {number}", Status.PASSED if end == _COMPLETED else Status.FAILED, detail, remedy)
 
 

@@ -101,6 +101,18 @@ def test_the_peak_is_the_largest_reading_within_the_block(trace: Path) -> None:
     assert 50 * 0.6 < energy.joules["replay"] < 150 * 0.6 and read["simulated"]  # type: ignore[operator]
 
 
+def test_before_the_block_has_ended_nothing_is_known(trace: Path) -> None:
+    with sifmark.meter(f"replay:{trace}") as energy, pytest.raises(RuntimeError, match="has not ended"):
+        assert energy.joules
+
+
+def test_a_launcher_that_says_half_is_refused_before_the_block(trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID"):
+        monkeypatch.setenv(name, "0")
+    with refused(UsageError, "invalid-option", "SLURM_PROCID='' is no number"), sifmark.meter(f"replay:{trace}"):
+        pytest.fail("the block ran")
+
+
 def test_a_short_block_has_no_energy_but_the_reason(trace: Path) -> None:
     with sifmark.meter(f"replay:{trace}", period=PERIOD) as energy:
         pass
