@@ -234,6 +234,23 @@ COMPUTED = (
         side="/workloads/pytorch",
     ),
     _torch(
+        *("LAMB counts the steps that it skips", "Lamb.fused_steps", "count -= self.skipped", "pass"),
+        *(LAMB, "-k", "overflows"),
+    ),
+    _torch(
+        *("LAMB decays weights in a step that it skips", "Lamb.trust", "trust * (1 - self.found_inf)", "trust"),
+        *(LAMB, "-k", "overflows"),
+    ),
+    _torch(
+        *("each model of a process has a memory format of its own", "choose_layout", "LAYOUT.reason", "False"),
+        *(ROCM, "-k", "chooses_once"),
+        side="/devices",
+    ),
+    _plain(
+        *("a rank that sees only its GPU is bound to no processors", "addresses", "_of_number(module.address, number)"),
+        *("module.address(number)", "tests/inside/metering/test_meters_vendors.py", "-k", "is_near_the_gpu"),
+    ),
+    _torch(
         *("MIOpen's search is timed", "_seconds", "number == WARM_UP", "number == 0", ROCM, "-k", "first_calls"),
         side="/devices",
     ),
