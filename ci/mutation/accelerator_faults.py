@@ -247,6 +247,18 @@ COMPUTED = (
         side="/devices",
     ),
     _plain(
+        *("an import after the rest is in it", "_importing", "min(imported, rest[1])", "imported"),
+        *("tests/inside/metering/test_meters_sampling.py", "-k", "imported_while"),
+    ),
+    _plain(
+        *("the import lasts until the rest is over", "_phase_seconds", "Waited", "Evaluated"),
+        *("tests/inside/metering/test_meters_sampling.py", "-k", "imported_while"),
+    ),
+    _plain(
+        *("whoever likes may have waited", "Protocol._waited", "not self.waits", "False"),
+        *("tests/inside/runs/test_protocol.py", "-k", "is_to_wait"),
+    ),
+    _plain(
         *("a rank that sees only its GPU is bound to no processors", "addresses", "_of_number(module.address, number)"),
         *("module.address(number)", "tests/inside/metering/test_meters_vendors.py", "-k", "is_near_the_gpu"),
     ),
