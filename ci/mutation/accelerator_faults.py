@@ -258,6 +258,16 @@ COMPUTED = (
         *("whoever likes may have waited", "Protocol._waited", "not self.waits", "False"),
         *("tests/inside/runs/test_protocol.py", "-k", "is_to_wait"),
     ),
+    _torch(
+        *("a reduced JPEG is cut as if it were whole", "resized", "edge / reduced", "edge"),
+        *("tests/inside/data/test_images.py", "-k", "fraction_of_its_size"),
+        side="/data",
+    ),
+    _torch(
+        *("an image that lies is cut as if it stood", "upright_size", "file.getexif().get(ORIENTATION) in LYING"),
+        *("False", "tests/inside/data/test_images.py", "-k", "fraction_of_its_size"),
+        side="/data",
+    ),
     _plain(
         *("a rank that sees only its GPU is bound to no processors", "addresses", "_of_number(module.address, number)"),
         *("module.address(number)", "tests/inside/metering/test_meters_vendors.py", "-k", "is_near_the_gpu"),
