@@ -1,4 +1,5 @@
-"""Images as bytes against images as numbers, from the pixels that were cut to the input of a network on the CPU.
+"""Images as bytes against images as numbers, from the pixels that were cut to the input of a network on the CPU; and
+JPEGs decoded at a fraction of their size against whole ones.
 
 Each round times both sides in turn: `numbers` are normalised one by one, stacked (N, C, H, W) and brought into
 channels_last, as before images travelled as bytes; `bytes` are stacked, and normalised as a batch.
@@ -7,6 +8,7 @@ channels_last, as before images travelled as bytes; `bytes` are stacked, and nor
 from __future__ import annotations
 
 import argparse
+import io
 import statistics
 import sys
 import time
@@ -16,10 +18,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
 import torch
+from PIL import Image
 
 from entrypoints.contract import cards
 from entrypoints.contract.session import Batch, Normalisation
+from entrypoints.data.images import decoding
 from entrypoints.devices.pytorch.shared.transfer import normalised
+
+SIZES = ((500, 375), (1024, 768), (4000, 3000))  # of most photographs in ILSVRC, of the web, and of cameras
 
 
 def main() -> None:
@@ -54,6 +60,38 @@ def main() -> None:
         ratios.append(seconds[as_bytes] / seconds[numbers])
     low, middle, high = min(ratios), statistics.median(ratios), max(ratios)
     print(f"bytes / numbers: {middle:.2f} of the time ({low:.2f} to {high:.2f} in {given.pairs} rounds)")
+    for size in SIZES:
+        for task in ("training", "inference"):
+            decode(size, task, given.pairs)
+
+
+def decode(size: tuple[int, int], task: str, pairs: int) -> None:
+    """Print how many JPEGs of a size a processor decodes and cuts in a second, and the ratio to whole ones."""
+    noise = np.random.default_rng(0)
+    coarse = Image.fromarray(noise.integers(256, size=(size[1] // 16, size[0] // 16, 3), dtype=np.uint8))
+    pixels = np.asarray(coarse.resize(size), np.float64) + noise.normal(0, 6, (size[1], size[0], 3))
+    file, rule = io.BytesIO(), cards.load()["resnet50"].problem["input"]
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    content, count = file.getvalue(), max(2, 10_000_000 // (size[0] * size[1]))
+
+    def whole(random: np.random.Generator) -> np.ndarray:
+        return decoding.pixels(decoding.decode(content), rule, task, random)
+
+    def fraction(random: np.random.Generator) -> np.ndarray:
+        return decoding.pixels_of_file(content, rule, task, random)
+
+    rates: dict[object, list[float]] = {whole: [], fraction: []}
+    for number in range(pairs):
+        for side in (whole, fraction) if number % 2 else (fraction, whole):
+            began = time.process_time()
+            for seed in range(count):
+                side(np.random.default_rng(seed))
+            rates[side].append(count / (time.process_time() - began))
+    ratios = [after / before for before, after in zip(rates[whole], rates[fraction], strict=True)]
+    print(
+        f"JPEG {size[0]} x {size[1]}, {len(content) // 1000} kB, {task}: {statistics.median(rates[fraction]):.0f} "
+        f"images/s, {statistics.median(ratios):.2f} times whole ones ({min(ratios):.2f} to {max(ratios):.2f})"
+    )
 
 
 if __name__ == "__main__":

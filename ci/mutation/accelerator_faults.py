@@ -234,6 +234,45 @@ COMPUTED = (
         side="/workloads/pytorch",
     ),
     _torch(
+        *("LAMB counts the steps that it skips", "Lamb.fused_steps", "count -= self.skipped", "pass"),
+        *(LAMB, "-k", "overflows"),
+    ),
+    _torch(
+        *("LAMB decays weights in a step that it skips", "Lamb.trust", "trust * (1 - self.found_inf)", "trust"),
+        *(LAMB, "-k", "overflows"),
+    ),
+    _torch(
+        *("each model of a process has a memory format of its own", "choose_layout", "LAYOUT.reason", "False"),
+        *(ROCM, "-k", "chooses_once"),
+        side="/devices",
+    ),
+    _plain(
+        *("an import after the rest is in it", "_importing", "min(imported, rest[1])", "imported"),
+        *("tests/inside/metering/test_meters_sampling.py", "-k", "imported_while"),
+    ),
+    _plain(
+        *("the import lasts until the rest is over", "_phase_seconds", "Waited", "Evaluated"),
+        *("tests/inside/metering/test_meters_sampling.py", "-k", "imported_while"),
+    ),
+    _plain(
+        *("whoever likes may have waited", "Protocol._waited", "not self.waits", "False"),
+        *("tests/inside/runs/test_protocol.py", "-k", "is_to_wait"),
+    ),
+    _torch(
+        *("a reduced JPEG is cut as if it were whole", "resized", "edge / reduced", "edge"),
+        *("tests/inside/data/test_images.py", "-k", "fraction_of_its_size"),
+        side="/data",
+    ),
+    _torch(
+        *("an image that lies is cut as if it stood", "upright_size", "file.getexif().get(ORIENTATION) in LYING"),
+        *("False", "tests/inside/data/test_images.py", "-k", "fraction_of_its_size"),
+        side="/data",
+    ),
+    _plain(
+        *("a rank that sees only its GPU is bound to no processors", "addresses", "_of_number(module.address, number)"),
+        *("module.address(number)", "tests/inside/metering/test_meters_vendors.py", "-k", "is_near_the_gpu"),
+    ),
+    _torch(
         *("MIOpen's search is timed", "_seconds", "number == WARM_UP", "number == 0", ROCM, "-k", "first_calls"),
         side="/devices",
     ),

@@ -44,6 +44,13 @@ class Phase(NamedTuple):
     at: float
 
 
+class Waited(NamedTuple):
+    """From when to when the child, which had imported its framework, waited to begin, on the monotonic clock (s)."""
+
+    began: float
+    ended: float
+
+
 class Software(NamedTuple):
     """Versions of what the child imported: the framework, and other libraries by name."""
 
@@ -208,6 +215,7 @@ class Ended(NamedTuple):
 
 Message = Union[
     Phase,
+    Waited,
     Software,
     DeviceFacts,
     DeviceConditions,

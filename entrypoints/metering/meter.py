@@ -42,6 +42,9 @@ class MeterFacts(NamedTuple):
     watch_period: float | None = None  # s, the longest between two states; None if the meter reads no states
     traffic_method: str | None = None  # counter, samples of rates, or None: why_no_traffic
     why_no_traffic: str | None = None
+    # Whether importing a framework leaves idle power as it is: nothing of the host's processors is counted, and no
+    # framework uses these devices before it computes.
+    imports_unseen: bool = False
 
 
 # What limits clocks. Power: a setting of the card or of its site. Heat and hardware: faults of cooling or supply.

@@ -8,11 +8,13 @@ import importlib
 import inspect
 import itertools
 from types import ModuleType
-from typing import Callable, Iterator, Sequence
+from typing import Callable, Iterator, Sequence, TypeVar
 
 from entrypoints.metering.meter import Absence, Meter, MeterError, Several
 from entrypoints.metering.meters import replay
 from entrypoints.metering.names import AUTO, NONE, names
+
+T = TypeVar("T")
 
 
 def open_meter(choice: str, device: str, numbers: Sequence[int] = (0,)) -> Meter | Absence:
@@ -76,7 +78,7 @@ def addresses(device: str, number: int) -> Iterator[str]:
         module = _module(name)
         if device in module.MEASURES and hasattr(module, "address"):
             with contextlib.suppress(Exception):  # vendor libraries have their own
-                yield module.address(number)
+                yield _of_number(module.address, number)
 
 
 def _open(name: str, device: str, place: str | None, numbers: Sequence[int]) -> Meter | Absence:
@@ -102,27 +104,32 @@ def _meter_at(module: ModuleType, place: str | None, numbers: Sequence[int]) -> 
     Raises MeterError if a place is not all of the devices: energy would be divided among units that others computed.
     """
     takes = inspect.signature(module.find).parameters
+    find = functools.partial(_numbered, module)
     if place is None and "number" in takes:
-        each = [_numbered(module, number) for number in numbers]
+        each = [_of_number(find, number) for number in numbers]
         meters = {meter.facts.devices: meter for meter in each}  # parts of a device have one together
         return Several(list(meters.values())) if len(meters) > 1 else next(iter(meters.values()))
     meter: Meter = module.find(place, **({"devices": len(numbers)} if "devices" in takes else {}))
     several = "number" in takes and len(numbers) > 1
-    used = {_numbered(module, number).facts.devices for number in numbers} if several else set()
+    used = {_of_number(find, number).facts.devices for number in numbers} if several else set()
     if used - {meter.facts.devices}:
         raise MeterError(f"{place} is not all of the {len(numbers)} devices that compute: leave it out of --meter")
     return meter
 
 
 def _numbered(module: ModuleType, number: int) -> Meter:
-    """Return the meter of a device; of the first where a launcher shows each rank only its own."""
+    meter: Meter = module.find(None, number=number)
+    return meter
+
+
+def _of_number(ask: Callable[[int], T], number: int) -> T:
+    """Return what `ask` says of a device; of the first where a launcher shows each rank only its own."""
     try:
-        meter: Meter = module.find(None, number=number)
+        return ask(number)
     except MeterError:
         if not number:
             raise
-        meter = module.find(None, number=0)
-    return meter
+        return ask(0)
 
 
 def _measures(name: str) -> Sequence[str]:

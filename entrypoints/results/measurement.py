@@ -25,6 +25,7 @@ from entrypoints.contract.messages import (
     Skipped,
     Software,
     Step,
+    Waited,
 )
 from entrypoints.contract.points import LastLevelCache, Omitted, Point, Verified
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Executed, Usage
@@ -57,6 +58,7 @@ class Measurement:
     task: str
     phases: dict[str, float]  # seconds of the finished phases
     began: dict[str, float]  # when each phase began, s of the monotonic clock
+    waited: Waited | None  # if the framework was imported while idle power was measured
     last_phase: str | None
     compile_steps: tuple[Step, ...]
     warmup_steps: tuple[Step, ...]
@@ -210,6 +212,7 @@ def fold(
         task=task,
         phases=_phase_seconds(messages),
         began={phase.name: phase.at for phase in begun},
+        waited=_last(Waited, messages),
         last_phase=begun[-1].name if begun else None,
         compile_steps=tuple(steps["compile"]),
         warmup_steps=tuple(steps["warmup"]),
@@ -306,12 +309,13 @@ def _steps_by_phase(messages: Sequence[Message]) -> dict[str, list[Step]]:
 
 
 def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
-    """Return each phase's length in s, less evaluations and checks: until the next, or the end of window or run."""
+    """Return each phase's length in s, less waiting, evaluations and checks: until the next, or the end of window or
+    run."""
     spans: dict[str, float] = {}
     begun: Phase | None = None
     evaluating = 0.0
     for message in messages:
-        if isinstance(message, (Evaluated, RunCheck, Executed)):
+        if isinstance(message, (Waited, Evaluated, RunCheck, Executed)):
             evaluating += message.ended - message.began
         elif isinstance(message, (Phase, Scheduled, Ended)):
             if begun:

@@ -11,6 +11,7 @@ from entrypoints.metering.energy import (
     EnergyError,
     Metered,
     TotalEnergy,
+    Window,
     WindowEnergy,
     total_energy,
     window_energy,
@@ -123,10 +124,14 @@ def _idle_together(rests: Sequence[Mapping[str, Any]], all_metered: bool) -> Jso
     """Return the power of all hosts at rest."""
     without = next((rest for rest in rests if rest["power"]["value"] is None), None)
     shortest = min(rests, key=lambda rest: rest["duration"]["value"] or 0.0)["duration"]
+    imports = [rest["importing"] for rest in rests if "importing" in rest]
+    both = {"duration": shortest}
+    if imports:
+        both["importing"] = max(imports, key=lambda each: each["value"])
     if without or not all_metered:
         why = without["power"]["reason"] if without else "a host has no meter: devices name it"
-        return {"duration": shortest, "power": number(None, "W", why)}
-    return {"duration": shortest, "power": number(math.fsum(rest["power"]["value"] for rest in rests), "W")}
+        return {**both, "power": number(None, "W", why)}
+    return {**both, "power": number(math.fsum(rest["power"]["value"] for rest in rests), "W")}
 
 
 def _used_nothing(name: str, reason: str) -> Json:
@@ -149,7 +154,7 @@ def _own(measurement: Measurement) -> Json:
         "averaging_time": number(facts.averaging, "s", facts.averaging_reason),
         "samples": used.samples if used else None,
         "failed_readings": recording.failures,
-        "idle": _idle(recording),
+        "idle": _idle(measurement, recording),
         "counter_integral_difference": _difference(used, reason),
         "devices": [
             {**_device(name, index, used, reason, measurement.window), **_load(measurement, recording, index)}
@@ -256,8 +261,8 @@ def _trace(measurement: Measurement) -> Json:
     }
 
 
-def _idle(recording: Recording) -> Json:
-    """Return the power of all devices before the child started, from the first sample on."""
+def _idle(measurement: Measurement, recording: Recording) -> Json:
+    """Return the power of all devices before the run, from the first sample on."""
     if recording.idle_until is None or not recording.times:
         why = NO_REST if recording.idle_until is None else f"no reading succeeded: {recording.last_failure}"
         return {"duration": number(None, "s", why), "power": number(None, "W", why)}
@@ -268,7 +273,14 @@ def _idle(recording: Recording) -> Json:
         return {"duration": number(None, "s", CUT_SHORT), "power": number(None, "W", CUT_SHORT)}
     joules, reason = total_energy(recording, window)
     watts = None if joules is None else joules / seconds
-    return {"duration": number(seconds, "s"), "power": number(watts, "W", reason)}
+    beside = measurement.waited and {"importing": number(_importing(measurement, window), "s")}
+    return {"duration": number(seconds, "s"), "power": number(watts, "W", reason), **(beside or {})}
+
+
+def _importing(measurement: Measurement, rest: Window) -> float:
+    """Return the seconds of the rest in which the framework was imported."""
+    imported = measurement.waited.began if measurement.waited else rest[0]
+    return max(0.0, min(imported, rest[1]) - max(measurement.began.get("import", rest[1]), rest[0]))
 
 
 def _difference(used: WindowEnergy | None, reason: str | None) -> Json:

@@ -28,6 +28,7 @@ class KindOfMeter(NamedTuple):
     devices: tuple[str, ...]  # kinds of device that it measures; none: any, if it is asked for
     scopes: tuple[str, ...]
     methods: tuple[str, ...] = ANY_METHOD
+    imports_unseen: bool = False
 
 
 METERS = {
@@ -37,7 +38,7 @@ METERS = {
     "hlml": KindOfMeter(("hlml",), ("hpu",), ("board",)),
     "hwmon": KindOfMeter(("acpi_power_meter",), ("cpu",), ("package",), (INTEGRAL,)),
     "intel": KindOfMeter(("level_zero", "drm_hwmon"), ("xpu",), ("package", "board"), (COUNTER,)),
-    "nvml": KindOfMeter(("nvml",), ("cuda",), ("package",)),
+    "nvml": KindOfMeter(("nvml",), ("cuda",), ("package",), imports_unseen=True),
     "rapl": KindOfMeter(("rapl",), ("cpu",), ("package", "die"), (COUNTER,)),
     "replay": KindOfMeter((replay.NAME,), (), replay.SCOPES),
 }
@@ -130,8 +131,9 @@ def energy_is_covered_by_readings(facts: Facts) -> Iterator[str]:
 
 @rule(
     "`idle` has a duration if `configuration.idle_seconds` is not 0, and power only with one; it and the time of "
-    "averaging before it lie in the run; completed, without a failed reading, it lasts as long as was asked for",
-    "Idle power is measured while the run rests.",
+    "averaging before it lie in the run; completed, without a failed reading, it lasts as long as was asked for; what "
+    "is imported in it takes no longer than it, and of a single rank no longer than its import",
+    "Idle power is measured while the run rests, or imports what a meter of GPUs alone does not see.",
     "0.1 s + 1 %; the rest may be a quarter + 1 s shorter, since a first reading may be late",
 )
 def idle_power_is_of_a_rest(facts: Facts) -> Iterator[str]:
@@ -152,9 +154,22 @@ def idle_power_is_of_a_rest(facts: Facts) -> Iterator[str]:
         yield differ("power.idle.duration", seconds, asked, "configuration.idle_seconds")
     elif elapsed is not None and seconds + averaging > 1.01 * elapsed + SECONDS_SLACK:
         yield differ("power.idle.duration", seconds + averaging, elapsed, "at most the run")
+    if "importing" in power["idle"]:
+        yield from _imports_of_a_rest(facts, power["idle"]["importing"]["value"], seconds)
     shortest = REST_SHARE * (asked - averaging) - REST_SLACK
     if facts.completed and not power["failed_readings"] and seconds < shortest:
         yield differ("power.idle.duration", seconds, asked, "configuration.idle_seconds")
+
+
+def _imports_of_a_rest(facts: Facts, importing: float, rest: float) -> Iterator[str]:
+    """Compare the seconds in which a framework was imported during the rest with those of rest and import."""
+    whole = facts.document["phases"]["import"]["seconds"]
+    longest = min(rest, whole) if whole is not None and facts.document["ranks"] is None else rest
+    if not 0 <= importing <= 1.01 * longest + SECONDS_SLACK:
+        yield differ("power.idle.importing", importing, longest, "at most the rest, and the import")
+    source = facts.document["power"]["source"]
+    if any(source in meter.sources and not meter.imports_unseen for meter in METERS.values()):
+        yield f"power.idle.importing: {source} counts what an import uses, too"
 
 
 def _elapsed(facts: Facts) -> float | None:

@@ -340,11 +340,12 @@ def _elapsed(facts: Facts, wall: float, inside: float) -> Iterator[str]:
 
 
 def _inside(facts: Facts) -> float:
-    """Return the seconds of phases, evaluations and the rest before the run."""
+    """Return the seconds of phases, evaluations and the rest before the run, less those of imports in it."""
     phases = math.fsum(span["seconds"] or 0.0 for span in facts.document["phases"].values())
     target, power = facts.document["target"], facts.document["power"]
     evaluations = math.fsum(each["seconds"] for each in target["evaluations"]) if target else 0.0
-    return phases + evaluations + (power["idle"]["duration"]["value"] or 0.0 if "idle" in power else 0.0)
+    idle = power.get("idle", {"duration": {"value": 0.0}})
+    return phases + evaluations + (idle["duration"]["value"] or 0.0) - idle.get("importing", {"value": 0.0})["value"]
 
 
 @rule(

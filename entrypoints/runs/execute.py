@@ -73,7 +73,9 @@ def _execute(card: Card, resolved: Configuration, orders: Orders, team: Team, pr
     places = team.assign("run", limited)
     with metering(resolved, orders, places, progress.note) as meter:
         progress.watts = meter.watts
-        ranks = converse(limited, orders, places, follow=progress.follow, beat=progress.beat, team=team)
+        ranks = converse(
+            limited, orders, places, follow=progress.follow, beat=progress.beat, team=team, rest=meter.rest
+        )
     power, others = meter.recording(), [other.consumed for other in team.others]
     measurement, outcome = evaluated(
         lambda: judge(ranks, measured(ranks, power, card, resolved, others, len(places)), resolved, limit),

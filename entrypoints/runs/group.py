@@ -133,11 +133,12 @@ def converse(
     follow: Callable[[Message], None] = lambda _: None,
     team: Team = NOBODY_ELSE,
     beat: Callable[[Sequence[int]], None] = lambda _: None,
+    rest: Callable[[], None] | None = None,
 ) -> list[Rank]:
     """Return what each rank reported and how it ended.
 
     `follow` gets each message of the first one as it arrives, `beat` the processes of this task's ranks again and
-    again.
+    again. If there is a `rest`, it is called while ranks import their framework, and they begin after it.
     """
     others = team.others
     heard: list[list[Message]] = [[] for _ in range(configuration.ranks)]
@@ -145,7 +146,7 @@ def converse(
     waiting: dict[int, Rendezvous] = {}
     done: set[int] = set()
     try:
-        with started(configuration, orders, job, places) as own:
+        with started(configuration, orders, job, places, rest) as own:
             sources: list[RankSource] = [*own, *others]
             processes = [child.process.pid for child in own]
             for rank, message in arrivals(sources, beat=lambda: beat(processes)):
@@ -172,14 +173,25 @@ def converse(
 
 @contextlib.contextmanager
 def started(
-    configuration: Configuration, orders: Orders, job: str, places: Sequence[Place]
+    configuration: Configuration,
+    orders: Orders,
+    job: str,
+    places: Sequence[Place],
+    rest: Callable[[], None] | None = None,
 ) -> Iterator[Sequence[Child]]:
-    """Start a child at each place; at the end leave none of them behind, nor what they have started."""
+    """Start a child at each place; at the end leave none of them behind, nor what they have started.
+
+    If there is a `rest`, it is called while they import their framework, and they begin after it.
+    """
     others = children()
     ranks: list[Child] = []
     adopt_orphans()
     try:
-        ranks.extend(Child(configuration, orders, job, place) for place in places)
+        ranks.extend(Child(configuration, orders, job, place, waits=rest is not None) for place in places)
+        if rest:
+            rest()
+            for child in ranks:
+                child.begin()
         yield ranks
     finally:
         for child in ranks:

@@ -257,7 +257,7 @@ def _work(
     # Read before the run: a signal to the whole job also ends the FUSE mount that the image's files are read through.
     card = resolved.computed(cards.load()[resolved.workload])
     heard: dict[int, list[Message]] = {place.rank: [] for place in own}
-    with metered as meter, started(resolved, orders, job, own) as head.ranks:
+    with metered as meter, started(resolved, orders, job, own, meter and meter.rest) as head.ranks:
         for rank, message in arrivals(head.ranks, head):
             heard[rank].append(message)
             head.line.send("message", rank, [type(message).__name__, message])

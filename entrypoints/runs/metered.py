@@ -26,18 +26,22 @@ RECENT = 1.0  # seconds over which power is averaged for people
 
 
 class Metering(NamedTuple):
-    """What a meter has to say: at the end its whole recording, in between the power in W of its devices together."""
+    """What a meter has to say: at the end its whole recording, in between the power in W of its devices together.
+
+    `rest`, if there is one, measures idle power, while workers that have started may import their framework.
+    """
 
     recording: Callable[[], Metered]
     watts: Callable[[], float | None]
+    rest: Callable[[], None] | None = None
 
 
 @contextlib.contextmanager
 def metering(
     resolved: Configuration, orders: Orders, places: Sequence[Place], note: Callable[[str], None]
 ) -> Iterator[Metering]:
-    """Meter power of the devices of ranks while the context is open, idle power first. `note` gets what takes time,
-    for people."""
+    """Meter power of the devices of ranks while the context is open, idle power first, or in `Metering.rest`. `note`
+    gets what takes time, for people."""
     meter = open_meter(resolved.meter, resolved.device, [place.local_rank for place in places])
     if isinstance(meter, Absence):
         absence = meter
@@ -50,15 +54,20 @@ def metering(
     with contextlib.ExitStack() as sampling:
         for each in () if elsewhere else filter(None, (sampler, states)):
             sampling.enter_context(each.running())
-        if resolved.idle_seconds:
+
+        def rest() -> None:
             source, devices = meter.facts.source, ", ".join(meter.facts.devices)
             seconds = max(resolved.idle_seconds, rest_needed(meter.facts, resolved.meter_period_seconds))
             note(f"measuring idle power for {seconds:g} s ({source}: {devices})")
             orders.rest(seconds)
             sampler.idle_until = time.monotonic()
+
+        if resolved.idle_seconds and not meter.facts.imports_unseen:
+            rest()
         yield Metering(
             (lambda: _recorded(sampler, states)) if elsewhere is None else lambda: Absence(elsewhere, elsewhere=True),
             lambda: None if elsewhere else mean_watts(sampler.recording(RECENT)),
+            rest if resolved.idle_seconds and meter.facts.imports_unseen else None,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from typing import Any, Callable
 
 from entrypoints.contract.group import Connected
 from entrypoints.contract.messages import (
@@ -23,6 +24,7 @@ from entrypoints.contract.messages import (
     Scheduled,
     Software,
     Step,
+    Waited,
     decode,
 )
 from entrypoints.contract.session import DeviceConditions, DeviceFacts, Executed, Usage
@@ -32,14 +34,18 @@ AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the mono
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
 _OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck, Executed)
 _OF_EVERY_RUN = (Software, Data, DeviceFacts, Scheduled)  # each exactly once
-_OF_RANKS = (Placed, Connected, Rendezvous)  # each at most once
+_AT_MOST_ONCE = (Waited, Placed, Connected, Rendezvous)
 _FIRST_STEP = PHASES.index("compile")
 
 
 class Protocol:
-    """The messages of one child so far. After a violation nothing more is accepted."""
+    """The messages of one child so far. After a violation nothing more is accepted.
 
-    def __init__(self) -> None:
+    Only a child that `waits` to begin may say that it has.
+    """
+
+    def __init__(self, waits: bool = False) -> None:
+        self.waits = waits
         self.phase = -1  # index of the last phase that began
         self.moment = 0.0  # of the last phase or end, s of the monotonic clock
         self.steps = 0
@@ -47,6 +53,15 @@ class Protocol:
         self.said_once: set[object] = set()  # what is said only once
         self.ended = False
         self.broken = False
+        self.followed_by: dict[type, Callable[[Any], None]] = {
+            Phase: self._begin,
+            Waited: self._waited,
+            Step: self._step,
+            Evaluated: self._evaluated,
+            Scheduled: lambda message: self._at(message.at, "the end of the timed window"),
+            Ended: self._end,
+            Failed: self._end,
+        }
 
     def accept(self, line: bytes) -> Message | None:
         """Return the message of a line; the first violation as a failure, and None for all that follows it."""
@@ -78,20 +93,13 @@ class Protocol:
         if isinstance(message, Step) and Scheduled in self.said_once:
             raise MessageError(f"{name} after the timed window")
         self._once(message)
-        if isinstance(message, Phase):
-            self._begin(message)
-        elif isinstance(message, Step):
-            self._step(message)
-        elif isinstance(message, Evaluated):
-            self._evaluated(message)
-        elif isinstance(message, Scheduled):
-            self._at(message.at, "the end of the timed window")
-        elif isinstance(message, (Ended, Failed)):
-            self._end(message)
+        follow = self.followed_by.get(type(message))
+        if follow:
+            follow(message)
 
     def _once(self, message: Message) -> None:
         """Raise MessageError for what was said before."""
-        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, *_OF_RANKS)) else None
+        subject: object = type(message) if isinstance(message, (*_OF_EVERY_RUN, *_AT_MOST_ONCE)) else None
         if isinstance(message, Probed):
             subject = (message.precision, message.quantity)
         elif isinstance(message, RunCheck):
@@ -111,6 +119,12 @@ class Protocol:
             raise MessageError(f"the phase {message.name} after {PHASES[self.phase] if self.phase >= 0 else 'nothing'}")
         self._at(message.at, f"the phase {message.name}")
         self.phase += 1
+
+    def _waited(self, message: Waited) -> None:
+        if not self.waits or self.phase != PHASES.index("import"):
+            raise MessageError("Waited by one that was not told to, or outside of the import")
+        self._at(message.began, "the wait to begin")
+        self._at(message.ended, "its end")
 
     def _evaluated(self, message: Evaluated) -> None:
         if message.steps > self.steps or message.ended < message.began:

@@ -58,10 +58,12 @@ class Child:
     """One child, doing one of `child.JOBS`, and its stream of messages.
 
     The first order to stop asks the child to end. GRACE later, or at a second signal, its whole process group is
-    killed.
+    killed. One that `waits` imports its framework, and goes on when it is told to begin.
     """
 
-    def __init__(self, configuration: Configuration, orders: Orders, job: str, place: Place) -> None:
+    def __init__(
+        self, configuration: Configuration, orders: Orders, job: str, place: Place, waits: bool = False
+    ) -> None:
         self.rank, self.orders, self.limit_mib = place.rank, orders, configuration.memory_limit_mib
         self.stopped_by: str | None = None  # a state of statuses.STATUSES
         self.abandoned = False  # whether it was asked to end since another rank failed
@@ -72,7 +74,7 @@ class Child:
         self.reported_end = False
         self.peak_memory_mib: float | None = None  # of the child or of a process it waited for, once it is gone
         self.oom_kills_before = fact(host.oom_kills)["value"]
-        self.protocol, self.rest_of_line = Protocol(), bytearray()
+        self.protocol, self.rest_of_line = Protocol(waits), bytearray()
         self.stream, descriptor = os.pipe()
         self.open, self.full = True, False  # whether more may arrive, and whether more has arrived than was read
         self.rest = TICK if widen_pipe(self.stream) else 0.0
@@ -83,8 +85,10 @@ class Child:
             raise
         finally:
             os.close(descriptor)
+        self.alone = place.world == 1
+        job = f"waiting {job}" if waits else job
         self.tell({"job": job, "configuration": configuration.as_json(), "place": place})
-        if place.world == 1:
+        if self.alone and not waits:
             self.dismiss()
 
     def receive(self) -> Iterator[tuple[int, Message]]:
@@ -174,6 +178,12 @@ class Child:
             with contextlib.suppress(BrokenPipeError):
                 self.process.stdin.write(json.dumps(what).encode() + b"\n")
                 self.process.stdin.flush()
+
+    def begin(self) -> None:
+        """Let a child that waits go on."""
+        self.tell("begin")
+        if self.alone:
+            self.dismiss()
 
     def meet(self, where: Sequence[Rendezvous]) -> None:
         """Tell the child where ranks wait."""

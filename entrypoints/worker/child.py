@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import itertools
 import json
@@ -20,7 +21,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
 from entrypoints.contract.choices import FSDP, MODEL_PARALLEL, ZERO, MeasuredPeak
 from entrypoints.contract.group import Place
-from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped
+from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped, Waited
 from entrypoints.contract.points import HOST_DEVICE, MEMORY_COPY, MICROBENCHMARK, LastLevelCache, operation_of
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
@@ -112,14 +113,18 @@ def describe_failure(error: Exception) -> Failed:
     return Failed(state, text[:1000])
 
 
-def run(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:
-    """Run every phase of a run, in order."""
+def run(
+    configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack, waits: bool = False
+) -> None:
+    """Run every phase of a run, in order; one that `waits` goes on after the import when it is told to begin."""
     card = configuration.computed(cards.load()[configuration.workload])
     send(Phase("import", time.monotonic()))
     if place.world > 1:
         send(placed(configuration, place))
     place_files(configuration, cleanup)
     device, build, loader = import_modules(configuration)
+    if waits:
+        wait_to_begin(send)
     software = build.software()
     device_libraries = {name: version for name, version in device.libraries().items() if version}
     send(software._replace(libraries={**software.libraries, **device_libraries}))
@@ -163,6 +168,13 @@ def run(configuration: Configuration, place: Place, send: Sender, cleanup: conte
     except Stopped:
         work.settle()
         raise
+
+
+def wait_to_begin(send: Sender) -> None:
+    """Wait for the parent's word, or for the end of it."""
+    began = time.monotonic()
+    sys.stdin.readline()
+    send(Waited(began, time.monotonic()))
 
 
 def built_model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
@@ -399,4 +411,8 @@ def open_table(loader: ModuleType, card: Card, configuration: Configuration, sen
     return batch
 
 
-JOBS = {"run": run, "probe": probe_numerics}
+JOBS: dict[str, Callable[..., None]] = {
+    "run": run,
+    "waiting run": functools.partial(run, waits=True),
+    "probe": probe_numerics,
+}

@@ -121,9 +121,8 @@ class Reader:
         try:
             content = entry.read()
             began = time.perf_counter()
-            image = decoding.decode(content)
             random = np.random.default_rng([self.seed, epoch, entry.number])
-            pixels = decoding.pixels(image, self.rule, self.task, random)
+            pixels = decoding.pixels_of_file(content, self.rule, self.task, random)
         except MemoryError:
             raise
         except Exception:  # a damaged file makes Pillow raise nearly anything

@@ -246,7 +246,7 @@ def by_hwmon(number: int) -> tuple[str, KernelFile]:
     counter = _first(folder, files.energy)
     if counter is None:
         raise MeterError(f"{folder} has no energy counter: Linux has it from 6.2 (i915) and 6.5 (xe) on")
-    return address(folder), KernelFile(counter)
+    return address_of(folder), KernelFile(counter)
 
 
 def scope(number: int) -> str:
@@ -258,20 +258,25 @@ def scope(number: int) -> str:
         return "package"
     if files is FILES["xe"]:
         return "board" if (folder / OF_BOARD).exists() else "package"
-    names = [kernel_text(other / "name") for other in HWMON.glob("hwmon*") if address(other) == address(folder)]
+    names = [kernel_text(other / "name") for other in HWMON.glob("hwmon*") if address_of(other) == address_of(folder)]
     return "board" if any(name.startswith(OF_TILE) for name in names) else "package"
 
 
 def monitored(number: int) -> tuple[Path, DriverFiles]:
     """Return a card's folder in hwmon and its driver's files; cards are sorted by PCI address. Raises MeterError."""
     drivers = {folder: kernel_text(folder / "name") for folder in HWMON.glob("hwmon*")}
-    cards = sorted((folder for folder in drivers if drivers[folder] in FILES), key=address)
+    cards = sorted((folder for folder in drivers if drivers[folder] in FILES), key=address_of)
     if number >= len(cards):
         raise MeterError(f"there is no card {number}: {HWMON} has {len(cards)} of the drivers {', '.join(FILES)}")
     return cards[number], FILES[drivers[cards[number]]]
 
 
-def address(folder: Path) -> str:
+def address(number: int) -> str:
+    """Return the PCI address of the card that PyTorch's device of a number is, or belongs to. Raises MeterError."""
+    return address_of(monitored(visible(number))[0])
+
+
+def address_of(folder: Path) -> str:
     """Return the PCI address of the device that a folder of hwmon describes."""
     return (folder / "device").resolve().name
 

@@ -42,6 +42,7 @@ class Nvml:
             simulated=bool(getattr(pynvml, "SIMULATED", False)),
             limits=LIMITS,
             watch_period=WATCH_PERIOD,
+            imports_unseen=True,  # PyTorch and TensorFlow open a GPU when they first compute on it
         )
         self.bus = bus(handle)
         if self.bus is not None:

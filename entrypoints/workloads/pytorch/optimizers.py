@@ -70,20 +70,30 @@ class Lamb(torch.optim.Optimizer):
 
     One kernel updates many tensors, as in PyTorch's own optimizers. Of distributed tensors, it updates this rank's
     shards; `shard_norms` then returns the norms of whole tensors, given those of the rank and their parameters.
+
+    If it is fused, it skips by itself the steps in which a GradScaler finds gradients that are not finite, and no host
+    waits for what the scaler has found.
     """
 
     shard_norms: Norms | None = None
+    found_inf: torch.Tensor | None = None  # above 0 to skip the step; a GradScaler sets it, and deletes it
 
     def __init__(self, groups: list[dict[str, Any]], rule: OptimizerRule, fused: bool) -> None:
         super().__init__(groups, {"lr": rule.learning_rate})
         self.betas, self.epsilon = rule.settings["betas"], rule.settings["epsilon"]
         self.corrected, self.steps = rule.settings["bias_correction"], 0
         self.fused = fused and hasattr(torch, "_fused_adam_")
+        self._step_supports_amp_scaling = self.fused  # torch.amp.GradScaler asks for it
+        self.skipped: torch.Tensor | float = 0.0  # of the steps
 
     @torch.no_grad()
     def step(self) -> None:  # type: ignore[override]
         """Update every parameter that has a gradient."""
         self.steps += 1
+        if self.found_inf is not None:
+            place = next(each.device for group in self.param_groups for each in group["params"])
+            self.found_inf = self.found_inf.to(place)  # which is the host for shards that are offloaded
+            self.skipped = self.skipped + self.found_inf
         for group in self.param_groups:
             parameters = group["params"]
             # Bundle by bundle, since steps take memory; shards together, since each exchange of norms takes time.
@@ -106,7 +116,7 @@ class Lamb(torch.optim.Optimizer):
             torch._foreach_addcmul_([local(parameter) for parameter in moving], *of_moving, value=-rate)
 
     def trust(self, parameters: Sequence[nn.Parameter], steps: Mapping[int, torch.Tensor]) -> Sequence[torch.Tensor]:
-        """Return by how much each step is scaled: to the norm of its parameter, and not if either is 0."""
+        """Return by how much each step is scaled: to its parameter's norm, not if either is 0, to 0 if skipped."""
         weights = [local(parameter) for parameter in parameters]
         changes = [
             steps[id(each)] if id(each) in steps else torch.zeros_like(weight)
@@ -114,7 +124,8 @@ class Lamb(torch.optim.Optimizer):
         ]
         norms = self.shard_norms or _norms
         size, length = (torch.stack(list(norms(tensors, parameters))) for tensors in (weights, changes))
-        return torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size)).unbind()
+        trust = torch.where((size > 0) & (length > 0), size / length, torch.ones_like(size))
+        return (trust if self.found_inf is None else trust * (1 - self.found_inf)).unbind()
 
     def adam_steps(self, parameters: Sequence[nn.Parameter], decay: float) -> Sequence[torch.Tensor]:
         """Return Adam's steps, with the decay of the weights."""
@@ -135,6 +146,8 @@ class Lamb(torch.optim.Optimizer):
         steps = [torch.empty_like(gradient) for gradient in gradients]
         torch._foreach_zero_(steps)
         count = torch.full((), float(self.steps if self.corrected else MANY_STEPS), device=steps[0].device)
+        if self.corrected and self.found_inf is not None:
+            count -= self.skipped
         torch._fused_adam_(
             steps,
             gradients,
@@ -149,6 +162,7 @@ class Lamb(torch.optim.Optimizer):
             eps=self.epsilon,
             amsgrad=False,
             maximize=False,
+            found_inf=self.found_inf,
         )
         return steps
 

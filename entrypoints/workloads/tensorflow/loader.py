@@ -268,10 +268,10 @@ def _sample(card: Card, task: str, seed: int, record: Record) -> Sample | None:
     began = time.perf_counter()
     try:
         features = tf.train.Example.FromString(record.content).features.feature
-        image = decoding.decode(features["image/encoded"].bytes_list.value[0])
         label = features["image/class/label"].int64_list.value[0]
         random = np.random.default_rng([seed, *record.position])
-        pixels = decoding.pixels(image, card.problem["input"], task, random)
+        content = features["image/encoded"].bytes_list.value[0]
+        pixels = decoding.pixels_of_file(content, card.problem["input"], task, random)
     except MemoryError:
         raise
     except Exception:  # a damaged file makes Pillow raise nearly anything

@@ -81,12 +81,57 @@ def test_pixels_are_bytes_that_are_normalised_by_channel():
         np.testing.assert_allclose(numbers[..., channel], expected, rtol=1e-5)
 
 
-def test_inference_takes_the_centre_of_the_resized_image():
-    image = Image.new("RGB", (512, 1024), (0, 0, 0))
-    image.paste((255, 255, 255), (0, 512, 512, 1024))  # white below the middle
-    cut = decoding.centre_crop(image, 256, 224, 224)
-    assert cut.size == (224, 224)
-    assert cut.getpixel((112, 100)) == (0, 0, 0) and cut.getpixel((112, 124)) == (255, 255, 255)
+@pytest.mark.parametrize("size", [(512, 1024), (500, 375), (333, 257), (256, 256), (120, 90)])
+def test_inference_takes_the_centre_of_the_resized_image(size):
+    image = smooth(*size)
+    scale = 256 / min(size)
+    whole = image.resize(tuple(round(side * scale) for side in size), decoding.BILINEAR)
+    left, upper = (whole.width - 224) // 2, (whole.height - 224) // 2
+    expected = np.asarray(whole.crop((left, upper, left + 224, upper + 224)), np.int16)
+    pixels = decoding.pixels(image, RULE, "inference", np.random.default_rng(0))
+    assert np.abs(pixels - expected).max() <= 1, "they are rounded elsewhere"
+
+
+def smooth(width, height):
+    """An image like a photograph: its neighbouring pixels are similar."""
+    noise = np.random.default_rng(width).integers(0, 255, (height // 40 + 1, width // 40 + 1, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize((width, height), Image.BICUBIC)
+
+
+@pytest.mark.parametrize("orientation", [None, 6])
+@pytest.mark.parametrize("task", ["training", "inference"])
+@pytest.mark.parametrize(("size", "kind", "reduced"), [((1400, 2100), "JPEG", 2), ((2900, 2200), "MPO", 4)])
+def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(
+    tmp_path, monkeypatch, size, kind, reduced, task, orientation
+):
+    exif = Image.Exif()
+    if orientation:
+        exif[decoding.ORIENTATION] = orientation
+    content = saved(tmp_path, smooth(*size), "image.jpg", format=kind, quality=90, exif=exif)
+    taken = []
+    given = decoding.resized
+    monkeypatch.setattr(decoding, "resized", lambda *rest: taken.append(rest[3:]) or given(*rest))
+    for seed in range(3):
+        whole = decoding.pixels(decoding.decode(content), RULE, task, np.random.default_rng(seed)).astype(np.int16)
+        part = decoding.pixels_of_file(content, RULE, task, np.random.default_rng(seed))
+        difference = np.abs(part - whole)
+        assert difference.mean() < 0.6 and difference.max() <= 12, (difference.mean(), difference.max())
+    reductions = {rest[0] for rest in taken if rest}
+    assert reductions == {reduced} if task == "inference" else reductions <= {1, 2, 4}
+
+
+@pytest.mark.parametrize("name", ["image.jpg", "image.png"])
+def test_other_files_are_decoded_whole(tmp_path, name):
+    content = saved(tmp_path, smooth(700, 500), name)
+    for task in ("training", "inference"):
+        whole, file = (
+            make(np.random.default_rng(3))
+            for make in (
+                lambda random: decoding.pixels(decoding.decode(content), RULE, task, random),  # noqa: B023
+                lambda random: decoding.pixels_of_file(content, RULE, task, random),  # noqa: B023
+            )
+        )
+        assert np.array_equal(whole, file)
 
 
 @pytest.mark.parametrize("size", [(500, 400), (1, 1), (2, 3000), (3000, 2), (224, 224)])
@@ -111,9 +156,9 @@ def test_the_same_seed_cuts_the_same_and_another_does_not():
     assert not np.array_equal(cut(5), cut(6))
 
 
-def test_an_image_that_no_crop_can_be_made_of_is_refused():
-    with pytest.raises(ValueError, match="60000 x 1 pixels would be resized to"):
-        decoding.centre_crop(Image.new("RGB", (60000, 1)), 256, 224, 224)
+def test_a_line_takes_no_more_memory_than_an_input():
+    image = Image.new("RGB", (60000, 1), (9, 9, 9))
+    assert (decoding.pixels(image, RULE, "inference", np.random.default_rng(0)) == 9).all()
 
 
 def damaged(content):

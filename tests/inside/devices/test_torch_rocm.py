@@ -54,6 +54,12 @@ def test_the_format_is_the_faster_one_and_the_result_says_which(last, first, nam
     assert f"eager, {said};" in compiling.planned(None, "cuda")
 
 
+def test_a_process_chooses_once():
+    rocm.choose_layout(network(), lambda _, memory_format: float(memory_format is CHANNELS_LAST), float, {})
+    rocm.choose_layout(network(), lambda *_: pytest.fail("tensors in the first format exist"), float, {})
+    assert layout.LAYOUT.format is CONTIGUOUS
+
+
 def test_ranks_take_the_format_of_the_first():
     rocm.choose_layout(network(), lambda _, memory_format: float(memory_format is CONTIGUOUS), lambda _: 0.0, {})
     assert layout.LAYOUT.format is CONTIGUOUS

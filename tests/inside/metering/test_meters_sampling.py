@@ -181,6 +181,22 @@ def test_a_signal_and_the_time_limit_count_while_idle_power_is_measured(double):
     assert late["status"]["state"] == "time_limit" and late["steps"]["count"] == 0
 
 
+@pytest.mark.parametrize(("replicas", "idle", "imports"), [(1, 3.0, 0.7), (1, 1.5, 2.5), (2, 3.0, 0.7)])
+def test_a_framework_is_imported_while_idle_power_is_measured(double, replicas, idle, imports):
+    run = ("resnet50", "--steps", "30", "--batch-size", "4", "--skip-numerics", "--replicas", str(replicas), *PERIOD)
+    metered = ("--meter", "double", "--idle-seconds", str(idle))
+    document = double.result(*run, *metered, DOUBLE_IMPORT_SECONDS=str(imports))
+    beside = document["power"]["idle"]["importing"]["value"]
+    assert 0.2 < beside < min(idle, imports) + 0.3, "less what the child needs to start"
+    whole = document["phases"]["import"]["seconds"]
+    assert imports <= whole < imports + 1.5 or replicas > 1, "without the wait; ranks meet in it"
+
+
+def test_nothing_is_imported_beside_a_meter_that_may_see_it(double, tmp_path):
+    document = double.result(*RUN, "--meter", trace(tmp_path, 60), "--idle-seconds", "0.3")
+    assert "importing" not in document["power"]["idle"]
+
+
 def test_a_meter_that_does_not_exist_is_refused(program):
     code, output, errors = program.run("resnet50", "--meter", "divining-rod")
     assert (code, output) == (2, "")

@@ -28,7 +28,7 @@ from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditio
 from entrypoints.metering.nvidia.conditions import why_no_gpu
 from entrypoints.metering.nvidia.gpus import ORDER, VISIBLE
 from entrypoints.metering.sampling import Recording
-from entrypoints.metering.selection import each_meter, open_meter
+from entrypoints.metering.selection import addresses, each_meter, open_meter
 from entrypoints.results.measurement import power_of_devices
 
 A, B = "GPU-aaaa-1", "GPU-bbbb-2"
@@ -113,6 +113,13 @@ def test_all_gpus_that_are_visible_are_one_meter(gpus, monkeypatch):
     assert devices() == (B,)
     monkeypatch.setenv(VISIBLE, "")
     assert "leaves no GPU" in devices()
+
+
+@pytest.mark.parametrize(("visible", "bus"), [("0,1", "01"), ("1", "01"), ("0", "00")])
+def test_a_rank_is_near_the_gpu_that_it_sees_also_where_it_sees_no_other(gpus, monkeypatch, visible, bus):
+    gpus(nvidia.Gpu(A), nvidia.Gpu(B))
+    monkeypatch.setenv(VISIBLE, visible)
+    assert list(addresses("cuda", 1)) == [f"0000:{bus}:00.0"]
 
 
 def of_two(meter):
@@ -616,6 +623,12 @@ def test_a_card_of_intel_s_by_the_kernel(cards, monkeypatch):
     assert (meter.read().joules, meter.facts.scope) == ([8.0], "board")
     shutil.rmtree(cards / "hwmon1")
     assert intel.find("0").facts.scope == "package"
+
+
+def test_the_address_of_a_rank_s_card_of_intel_s(cards, monkeypatch):
+    assert list(addresses("xpu", 0)) == ["0000:29:00.0"]
+    monkeypatch.setenv(intel.MASK, "0.0,0.1,1.0,1.1")
+    assert list(addresses("xpu", 2)) == ["0000:9a:00.0"]
 
 
 @pytest.mark.parametrize(

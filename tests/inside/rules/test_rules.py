@@ -398,6 +398,9 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "power.idle.duration.value", 1000.0, "idle-power-is-of-a-rest"),
     ("training", "power.idle.duration", {"value": None, "unit": "s", "reason": "no"}, "idle-power-is-of-a-rest"),
     ("training", "power.idle.power.value", -5.0, "idle-power-is-of-a-rest"),
+    ("training", "power.idle.importing.value", -0.001, "idle-power-is-of-a-rest"),
+    ("training", "power.idle.importing.value", 0.35, "idle-power-is-of-a-rest"),
+    ("ranks", "power.idle.importing.value", 0.45, "idle-power-is-of-a-rest"),
     ("training", "power.idle.power.value", 1e9, "idle-power-is-of-a-rest"),
     ("training", "power.averaging_time.value", 100.0, "idle-power-is-of-a-rest"),
     # Clocks, limits and traffic.
@@ -680,7 +683,7 @@ def test_the_clocks_of_a_run_agree(genuine, elapsed, fields):
 def test_phases_are_no_longer_than_the_run_by_its_own_clock(genuine):
     document = of_ten_seconds(genuine["training"], elapsed_monotonic=9.95)
     inside = sum(span["seconds"] for span in document["phases"].values())
-    inside += document["power"]["idle"]["duration"]["value"]
+    inside += document["power"]["idle"]["duration"]["value"] - document["power"]["idle"]["importing"]["value"]
     assert on_clocks(put(document, "phases.data.seconds", lambda value: value + 9.99 - inside)) == []
     (text,) = on_clocks(put(document, "phases.data.seconds", lambda value: value + 10.01 - inside))
     assert text.startswith("phases:") and "conditions_after.elapsed_monotonic" in text

@@ -23,6 +23,7 @@ from entrypoints.contract.messages import (
     Scheduled,
     Software,
     Step,
+    Waited,
     decode,
     encode,
 )
@@ -171,6 +172,24 @@ def test_what_follows_the_end_takes_it_back():
 def test_a_message_out_of_order_ends_the_run(messages):
     answer = last(*messages)
     assert isinstance(answer, Failed) and answer.state == "inconsistent"
+
+
+@pytest.mark.parametrize(
+    ("waits", "after", "wait", "believed"),
+    [
+        (True, 1, (0.0, 0.1), True),
+        (False, 1, (0.0, 0.1), False),
+        (True, 0, (0.0, 0.1), False),
+        (True, 2, (0.0, 0.1), False),
+        (True, 1, (0.1, 0.0), False),
+        (True, 1, (-1e3, 0.0), False),
+    ],
+)
+def test_only_who_is_to_wait_has_waited(waits, after, wait, believed):
+    begun = [Phase(name, time.monotonic()) for name in PHASES[:after]]
+    protocol, now = Protocol(waits), time.monotonic()
+    answers = [protocol.accept(line) for line in lines(*begun, Waited(*(now + moment for moment in wait)))]
+    assert isinstance(answers[-1], Waited) == believed
 
 
 def test_nothing_is_believed_after_a_violation():

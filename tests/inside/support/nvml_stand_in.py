@@ -97,6 +97,10 @@ def nvmlDeviceGetUUID(handle):
     return handle.uuid
 
 
+def nvmlDeviceGetPciInfo(handle):
+    return type("PciInfo", (), {"busId": f"00000000:{HOST.gpus.index(handle):02X}:00.0"})
+
+
 def nvmlDeviceIsMigDeviceHandle(device):
     return int(device.parent is not None)
 

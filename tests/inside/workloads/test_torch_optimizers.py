@@ -60,6 +60,42 @@ def test_a_gradient_of_nothing_moves_nothing():
     assert weight.tolist() == [1.0] * 3
 
 
+@needs_fused
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_step_that_overflows_is_skipped_without_a_host_that_waits(monkeypatch, corrected):
+    """A scaler reads what it has found on the host, unless the optimizer looks at it itself."""
+    own, chance = rule(bias_correction=corrected), torch.Generator().manual_seed(1)
+    start = [torch.randn(shape, generator=chance) for shape in SHAPES]
+    scaled, plain = ([torch.nn.Parameter(each.clone()) for each in start] for _ in range(2))
+    lamb, other = (optimizers.Lamb(grouped(parameters, own), own, True) for parameters in (scaled, plain))
+    scaler, waits = torch.amp.GradScaler("cpu", init_scale=4.0), []
+    scaler.scale(torch.ones(()))  # a scaler begins with the first loss
+    read = torch.Tensor.item
+
+    def waited(tensor):
+        waits.append(tensor)
+        return read(tensor)
+
+    for overflows in (True, False, False, True, False):
+        gradients = [torch.randn(shape, generator=chance) for shape in SHAPES]
+        for mine, others, gradient in zip(scaled, plain, gradients):
+            mine.grad, others.grad = scaler.get_scale() * gradient, gradient
+        scaled[2].grad *= float("inf") if overflows else 1.0
+        before = [each.detach().clone() for each in scaled]
+        scaler.unscale_(lamb)
+        with monkeypatch.context() as watched:
+            watched.setattr(torch.Tensor, "item", waited)
+            scaler.step(lamb)
+        scaler.update()
+        if overflows:
+            assert all(map(torch.equal, scaled, before))
+        else:
+            other.step()
+    assert not waits
+    for mine, others in zip(scaled, plain):
+        torch.testing.assert_close(mine, others, rtol=1e-6, atol=1e-7)
+
+
 def test_shards_without_a_gradient_take_part_in_the_exchange_of_norms():
     exchanged = []
 

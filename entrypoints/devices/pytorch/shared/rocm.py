@@ -71,8 +71,11 @@ def choose_layout(
 ) -> None:
     """Choose the memory format in which a model's convolutions are faster; a model without any keeps the usual one.
 
-    `agreed` returns what the first rank gives: all ranks of a run have the same format.
+    A process chooses once: later models have the format that the tensors of earlier ones have. `agreed` returns what
+    the first rank gives: all ranks of a run have the same format.
     """
+    if LAYOUT.reason:
+        return
     if environment.get(NHWC[0], "").upper() in OFF:
         LAYOUT.choose(torch.contiguous_format, f"{NHWC[0]}={environment.get(NHWC[0], '')}")
         return

@@ -36,6 +36,7 @@ WHAT = "galaxy" if FAULT == "galaxy" else "board"  # a device is
 MESSAGES = int(sys.argv[2]) if sys.argv[1:2] == ["--child"] else -1  # the pipe to the parent
 STEP_SECONDS = float(os.environ.get("DOUBLE_STEP_SECONDS", "0.01"))
 STAMPS = os.environ.get("DOUBLE_STAMPS")  # a file for the moments of the monotonic clock at which steps ended
+time.sleep(float(os.environ.get("DOUBLE_IMPORT_SECONDS", "0")))
 TRANSFER, COMPUTE, RETRIEVAL = 0.003, 0.006, 0.001  # s of a request; they add up to a step's
 
 

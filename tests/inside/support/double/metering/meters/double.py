@@ -37,6 +37,7 @@ class Double:
         limits={"cap": POWER, "heat": HEAT},
         watch_period=0.01,
         traffic_method="counter",
+        imports_unseen=True,
     )
 
     def __init__(self, fault):
