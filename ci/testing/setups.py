@@ -30,7 +30,7 @@ def setups(names: Iterable[str], full: bool) -> list[Setup]:
         Setup("cosign", ("ci/setup/cosign",), optional=True),
         Setup("chromium", ("ci/setup/chromium",), optional=True),
         Setup("suites", ("ci/setup/suites",), optional=True),
-        Setup("modules", ("ci/setup/modules",), optional=True),
+        Setup("consumers", ("ci/setup/consumers",), optional=True),
     ]
     wanted = set(names)
     return [setup for setup in all_setups if setup.name in wanted]

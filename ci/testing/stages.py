@@ -48,6 +48,7 @@ FULL_ONLY = ("tensorflow", "study_exports", "prove")
 READS = {  # in addition to the code, the recipes and the test file with everything it imports
     "docs": ("README.md", "docs", "ci/start", "tests/documentation.py"),
     "publishing": ("docs",),
+    "watch": ("docs", "tests/documentation.py"),
     "pipelines": ("ci/pipelines", "tests/golden"),
     "recipes": ("tests/inside",),
     "verify": ("tests/golden",),
@@ -140,7 +141,7 @@ def _of_images() -> Iterator[Stage]:
         needs += ("chromium",) if name in ("page", "report") else ()
         needs += ("suites",) if name == "study_exports" else ()
         needs += ("torch_new",) if name == "prove" else ()
-        needs += ("modules",) if name == "modules" else ()
+        needs += ("consumers",) if name in ("modules", "watch") else ()
         reads = (*IMAGES, *READS.get(name, ()))
         exclusive = next((part for part, users in SHARED_PARTS.items() if name in users), "")
         file = str(files[name].relative_to(ROOT))

@@ -12,6 +12,7 @@ import pytest
 from images.devtools import Tab, chromium
 from images.sites import NOBODY, Command, Refused, Site, call, make_site
 
+from sifmark.core import paths
 from sifmark.core.settings import load_settings
 from sifmark.core.terminal import configure
 from sifmark.engines.apptainer.engine import user_flags
@@ -51,6 +52,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 _matrix: dict[tuple[str, str], list[str]] = {}
 _refused: list[tuple[str, str]] = []
+
+
+@pytest.fixture(scope="session")
+def consumers() -> Path:
+    """The folder with programs that read what we write."""
+    done = call([paths.CHECKOUT / "ci" / "setup" / "consumers"], check=False)
+    if done.returncode:
+        pytest.skip(f"no Lmod or Prometheus: {done.stderr[-200:]}")
+    return Path(done.stdout.strip())
 
 
 @pytest.fixture(scope="module")

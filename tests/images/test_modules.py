@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from images.sites import call
 
-from sifmark.core import paths
 from sifmark.publish.modulefiles import write_modulefiles
 from sifmark.publish.reports import PullReport
 from sifmark.recipes.labels import DESCRIPTION, RECIPE, VERSION
@@ -26,14 +24,10 @@ LABELS = {RECIPE: "cpu", VERSION: "0.3.0", DESCRIPTION: TITLE}
 
 
 @pytest.fixture(scope="module")
-def programs() -> dict[str, list[str]]:
+def programs(consumers: Path) -> dict[str, list[str]]:
     """What Lmod and Environment Modules are started with."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "modules"], check=False)
-    if done.returncode != 0:
-        pytest.skip(f"ci/setup/modules: {done.stderr[-300:]}")
-    home = Path(done.stdout.strip().splitlines()[-1])
-    (lmod,) = (home / "usr" / "share" / "lmod").glob("*.*/libexec/lmod")
-    (tcl,) = (home / "usr" / "lib").glob("*/modulecmd.tcl")
+    (lmod,) = (consumers / "usr" / "share" / "lmod").glob("*.*/libexec/lmod")
+    (tcl,) = (consumers / "usr" / "lib").glob("*/modulecmd.tcl")
     return {"lmod": ["lua5.3", str(lmod)], "environment-modules": ["tclsh", str(tcl)]}
 
 
