@@ -111,15 +111,18 @@ def align_columns(
     """Yield rows as lines with aligned columns, two blanks apart; the columns that `right` marks end together.
 
     `paint` colours the cells of all rows but the first. With a `width` no line is longer: the widest columns are folded
-    to fit, and where there are more columns than that each cell has a line of its own behind the head of its column.
+    to fit, between words where that suffices, and where there are more columns than that each cell has a line of its
+    own behind the head of its column.
     """
-    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(text_width, column)) for column in columns]
     if width is not None:
         room = width - GAP * (len(widths) - 1)
         if room < LEAST * len(widths):
             yield from _records(rows, width)
             return
-        widths = _narrowed(widths, room)
+        words = [max(text_width(word) for cell in column for word in cell.split() or [""]) for column in columns]
+        widths = _narrowed(widths, room, words if sum(words) <= room else [1] * len(words))
     to_right = right or [False] * len(widths)
     for number, row in enumerate(rows):
         pieces = [fold(cell, room) for cell, room in zip(row, widths, strict=True)]
@@ -200,12 +203,14 @@ def _head(word: str, width: int) -> str:
     return word
 
 
-def _narrowed(widths: Sequence[int], room: int) -> list[int]:
-    """Return widths with the widest cut to the same one, so that together they fit."""
+def _narrowed(widths: Sequence[int], room: int, least: Sequence[int]) -> list[int]:
+    """Return widths with the widest cut to the same one, but none to less than its least, so that together they fit."""
     most = max(widths, default=0)
-    while sum(min(width, most) for width in widths) > room and most > 1:
+    narrowed = list(widths)
+    while sum(narrowed) > room and most > 1:
         most -= 1
-    return [min(width, most) for width in widths]
+        narrowed = [max(min(width, most), low) for width, low in zip(widths, least, strict=True)]
+    return narrowed
 
 
 def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

@@ -126,7 +126,7 @@ def foreground(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command in the foreground, whose stdout or stderr may be pipes. It has to end before the block does.
 
-    Signals for this process go to the command meanwhile. One that does not end it, since it comes too late or too early,
+    Signals for this process go to the command meanwhile. One that does not end it, as it comes when it has just ended,
     is an order to this process afterwards: nothing else is to be started. Raises CommandError if it cannot start.
     """
     process: subprocess.Popen[bytes] | None = None
@@ -145,8 +145,8 @@ def foreground(
             process = subprocess.Popen(argv, env={**os.environ, **environment}, **pipes)
         except OSError as error:
             raise start_failure(argv[0], error) from error
-        for number in tuple(received):  # while it was being started
-            pass_on(number, None)
+        for early in tuple(received):  # while it was being started
+            pass_on(early, None)
         yield process
     if received and exit_code_of(process) < _OF_SIGNALS:
         signal.raise_signal(received[0])

@@ -95,6 +95,16 @@ def test_wide_characters_take_two_columns() -> None:
     assert list(console.align_columns([["name", "x"], ["結果", "1"]])) == ["name  x", "結果  1"]
 
 
+def test_a_table_is_folded_between_words_where_that_suffices() -> None:
+    rows = [["runs of", "axes", "time"], ["resnet50-training", "2 of batch_size x 3 repeats", "~1 min 25 s"]]
+    words = {word for row in rows for cell in row for word in cell.split()}
+    for width in range(37, 70):  # the longest word of each column, and the gaps between these
+        lines = list(console.align_columns(rows, width=width))
+        assert max(map(len, lines)) <= width and {word for line in lines for word in line.split()} == words
+    narrow = list(console.align_columns(rows, width=30))
+    assert max(map(len, narrow)) <= 30, "in less room words are cut"
+
+
 def test_the_library_is_silent_unless_it_is_given_a_reporter(capsys: pytest.CaptureFixture[str]) -> None:
     shown = console.report_to(console.Reporter())
     with console.step("build") as progress:

@@ -27,9 +27,9 @@ from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
 from sifmark.core.settings import Settings
 from sifmark.results.envelope import envelope_path
+from sifmark.studies.estimate import Estimates
 from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import log_of
-from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
