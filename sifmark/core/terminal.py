@@ -119,7 +119,7 @@ def detail(text: str) -> None:
 
 def warn(text: str) -> None:
     """Write a warning to stderr, also if this process is quiet."""
-    _write_error(f"{paint('warning:', stderr=True)} {text}")
+    _write_error(f"{paint('warning:', stderr=True)} {text}", is_folded=True)
 
 
 def fail(first: str, *rest: str) -> None:
@@ -159,11 +159,13 @@ def paint(text: str, stderr: bool = False, word: str = "") -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code and _colored(sys.stderr if stderr else sys.stdout) else text
 
 
-def _write_error(text: str) -> None:
+def _write_error(text: str, is_folded: bool = False) -> None:
+    """Write a text to stderr; on a terminal it is folded between words, unless it may have commands to copy."""
     if sys.stderr.isatty():  # where a spinner may be running
         from rich.text import Text
 
-        _console(stderr=True).print(Text.from_ansi(text), highlight=False, soft_wrap=True)
+        whole = Text.from_ansi(text, overflow="ignore")
+        _console(stderr=True).print(whole, highlight=False, soft_wrap=not is_folded, crop=False)
     else:
         sys.stderr.write(f"{text}\n")
 

@@ -12,7 +12,7 @@ import pytest
 from unit.fake_studies import ScriptEngine, plan_of, run_of
 from unit.fakes import settings_for
 
-from sifmark.commands import studies, study_views
+from sifmark.commands import studies
 from sifmark.commands.study_views import StudyDisplay
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
@@ -179,7 +179,7 @@ def test_the_time_left_is_that_of_runs_side_by_side_and_in_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, estimates, display = [0.0], Estimates(), StudyDisplay(plain=True)
-    monkeypatch.setattr(study_views.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     plan = plan_of(tmp_path, *(run_of(batch_size=size) for size in (1, 2, 4)), seconds=100.0)
     first, second, third = plan.runs
     with display.watching(plan, plan.runs, 2, estimates):

@@ -48,6 +48,26 @@ def test_on_a_terminal_no_cell_moves_the_cursor(monkeypatch: pytest.MonkeyPatch)
     assert "\x1b]" not in shown and "\x07" not in shown
 
 
+def test_on_a_terminal_warnings_are_folded_between_words_and_commands_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "dumb")  # with 80 columns
+    terminal._console.cache_clear()
+    path = f"results/{'x' * 80}.json"
+    terminal.warn(f"threads waited for half of their time, which the result {path} says too")
+    terminal.status(f"+ apptainer run {path} --steps 4 --warmup-steps 2")
+    terminal._console.cache_clear()
+    *warning, command = stream.getvalue().splitlines()
+    assert [line.strip() for line in warning] == [
+        "warning: threads waited for half of their time, which the result",
+        path,
+        "says too",
+    ]
+    assert command == f"+ apptainer run {path} --steps 4 --warmup-steps 2"
+
+
 def test_in_a_log_a_transfer_is_reported_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
