@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -118,8 +119,11 @@ def detail(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Write a warning to stderr, also if this process is quiet."""
-    _write_error(f"{paint('warning:', stderr=True)} {text}", is_folded=True)
+    """Write a warning to stderr, also if this process is quiet; on a terminal it is folded between words."""
+    word, lines = "warning:", [f"warning: {text}"]
+    if width := _width(sys.stderr):
+        lines = textwrap.wrap(lines[0], width, break_long_words=False, break_on_hyphens=False)
+    _write_error("\n".join(lines).replace(word, paint(word, stderr=True), 1))
 
 
 def fail(first: str, *rest: str) -> None:
@@ -159,13 +163,11 @@ def paint(text: str, stderr: bool = False, word: str = "") -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if code and _colored(sys.stderr if stderr else sys.stdout) else text
 
 
-def _write_error(text: str, is_folded: bool = False) -> None:
-    """Write a text to stderr; on a terminal it is folded between words, unless it may have commands to copy."""
+def _write_error(text: str) -> None:
     if sys.stderr.isatty():  # where a spinner may be running
         from rich.text import Text
 
-        whole = Text.from_ansi(text, overflow="ignore")
-        _console(stderr=True).print(whole, highlight=False, soft_wrap=not is_folded, crop=False)
+        _console(stderr=True).print(Text.from_ansi(text), highlight=False, soft_wrap=True)
     else:
         sys.stderr.write(f"{text}\n")
 

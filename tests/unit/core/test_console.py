@@ -53,7 +53,8 @@ def test_on_a_terminal_warnings_are_folded_between_words_and_commands_are_not(
 ) -> None:
     stream = Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
-    monkeypatch.setenv("TERM", "dumb")  # with 80 columns
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
     terminal._console.cache_clear()
     path = f"results/{'x' * 80}.json"
     terminal.warn(f"threads waited for half of their time, which the result {path} says too")
