@@ -120,9 +120,10 @@ def detail(text: str) -> None:
 
 def warn(text: str) -> None:
     """Write a warning to stderr, also if this process is quiet; on a terminal it is folded between words."""
-    word, lines = "warning:", [f"warning: {text}"]
+    word, lines = "warning:", f"warning: {text}".splitlines()
     if width := _width(sys.stderr):
-        lines = textwrap.wrap(lines[0], width, break_long_words=False, break_on_hyphens=False)
+        folded = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        lines = [piece for line in lines for piece in folded.wrap(line)]
     _write_error("\n".join(lines).replace(word, paint(word, stderr=True), 1))
 
 
