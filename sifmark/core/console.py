@@ -145,24 +145,20 @@ def has_room(rows: Sequence[Sequence[str]], width: int | None, besides: int = 0)
     return sum(widths) + GAP * (len(widths) - 1) + besides <= width
 
 
-def fold_first(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
-    """Return a table whose first column has at most this width: more of a cell is in rows of its own below.
+def fold_first(rows: Sequence[Sequence[str]], width: int, least: int) -> list[list[str]]:
+    """Return a table whose first column has what others leave of a width, at least some columns of a terminal.
 
-    A cell that repeats that above it, below the head of the column, is left empty.
+    More of a cell is in rows of its own below. One that repeats that above it, below the head, is left empty.
     """
+    first, *others = (max(map(text_width, column)) for column in zip(*rows, strict=True))
+    room = max(min(first, width - sum(others) - GAP * len(others)), least)
     table: list[list[str]] = []
     for number, row in enumerate(rows):
         same = number > 1 and row[0] == rows[number - 1][0]
-        first, *more = [""] if same else fold(row[0], room)
-        table.append([first, *row[1:]])
+        begin, *more = [""] if same else fold(row[0], room)
+        table.append([begin, *row[1:]])
         table += [[piece, *[""] * (len(row) - 1)] for piece in more]
     return table
-
-
-def room_of_first(rows: Sequence[Sequence[str]], width: int, least: int) -> int:
-    """Return how many columns of a terminal the first column of a table can have: `least` at least."""
-    first, *others = (max(map(text_width, column)) for column in zip(*rows, strict=True))
-    return max(min(first, width - sum(others) - GAP * len(others)), least)
 
 
 def fold(text: str, width: int, indent: int = 0) -> list[str]:
