@@ -177,6 +177,11 @@ def exit_codes_page() -> str:
         "",
         *_table(rows),
         "",
+        "A result with the state `inconsistent` is as the schema says, but its numbers contradict each other: "
+        "`results.validate` finds it valid, as a record of that, and `compare` and `report` leave it out. Numbers that "
+        "contradict each other in any other state are invalid: commands leave such a file out too, and end with 1 "
+        "(`result-invalid`).",
+        "",
         "Of several runs, 6 counts first, then a signal or the time limit, then the first run that did not complete.",
         "",
         "## Commands",

@@ -138,7 +138,7 @@ def _of_images() -> Iterator[Stage]:
     files = {path.stem.removeprefix("test_"): path for path in sorted((ROOT / "tests" / "images").rglob("test_*.py"))}
     for name in files:
         needs: tuple[str, ...] = ("apptainer", "bases", "docker", "cosign")
-        needs += ("chromium",) if name in ("page", "report") else ()
+        needs += ("chromium",) if name == "page" or name.startswith("report") else ()
         needs += ("suites",) if name == "study_exports" else ()
         needs += ("torch_new",) if name == "prove" else ()
         needs += ("consumers",) if name in ("modules", "watch") else ()

@@ -16,6 +16,7 @@ from entrypoints.results.power import Consumed
 from entrypoints.runs.supervise import TICK, Child, Orders
 from entrypoints.system.parent_death import adopt_orphans, children, kill_orphans
 
+Beat = Callable[[Sequence[int]], None]  # gets the processes of this task's ranks
 NOT_STARTED = Ending(returncode=None, stopped_by=None, signal=None, oom_killed=False)
 
 
@@ -125,6 +126,10 @@ def places(sites: Sequence[Site], world: int, address: str) -> list[list[Place]]
     return shared
 
 
+def quiet(_processes: Sequence[int]) -> None:
+    """Show no sign of life."""
+
+
 def converse(
     configuration: Configuration,
     orders: Orders,
@@ -132,7 +137,7 @@ def converse(
     job: str = "run",
     follow: Callable[[Message], None] = lambda _: None,
     team: Team = NOBODY_ELSE,
-    beat: Callable[[Sequence[int]], None] = lambda _: None,
+    beat: Beat = quiet,
     rest: Callable[[], None] | None = None,
 ) -> list[Rank]:
     """Return what each rank reported and how it ended.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from dataclasses import replace
 from typing import Sequence
@@ -15,8 +16,8 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.results import numerics
 from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome, with_numerics
-from entrypoints.runs.group import NOBODY_ELSE, Team, converse, ended
-from entrypoints.runs.pace import Pace
+from entrypoints.runs.group import NOBODY_ELSE, Beat, Team, converse, ended, quiet
+from entrypoints.runs.progress import Progress
 from entrypoints.runs.supervise import Orders
 from entrypoints.system.console import status
 from entrypoints.system.feed import opened_feed
@@ -38,10 +39,11 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
         return numerics.compare_with_reference([], None, resolved.precision)
     status(f"{resolved.workload} on {resolved.device}: checking correctness")
     with opened_feed(os.environ) as feed:
-        feed.send(Pace(resolved, card.problem["unit"]).as_json("checking correctness"))
+        progress = Progress(resolved, card.problem["unit"], sys.stderr, feed, phase="check")
         began = time.monotonic()
-        _, probed = probe(card, stored, resolved, orders, team)
+        _, probed = probe(card, stored, resolved, orders, team, progress.beat)
         probed = replace(probed, seconds=round(time.monotonic() - began, 6))
+        progress.end()
     status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed
 
@@ -60,16 +62,23 @@ def _cut(outcome: Outcome) -> str:
 
 
 def probe(
-    card: Card, stored: Reference | None, resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE
+    card: Card,
+    stored: Reference | None,
+    resolved: Configuration,
+    orders: Orders,
+    team: Team = NOBODY_ELSE,
+    beat: Beat = quiet,
 ) -> tuple[Outcome, Numerics]:
-    """Run the correctness check, and return how it ended and its result."""
-    outcome, messages = computed(resolved, orders, team)
+    """Run the correctness check, and return how it ended and its result. `beat` is called again and again meanwhile."""
+    outcome, messages = computed(resolved, orders, team, beat)
     return outcome, compared(card, stored, resolved, outcome, messages)
 
 
-def computed(resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE) -> tuple[Outcome, Sequence[Message]]:
+def computed(
+    resolved: Configuration, orders: Orders, team: Team = NOBODY_ELSE, beat: Beat = quiet
+) -> tuple[Outcome, Sequence[Message]]:
     """Compute the quantities of the correctness check in a child; return how it ended, and its messages."""
-    ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team)
+    ranks = converse(resolved, orders, team.assign("probe", resolved), "probe", team=team, beat=beat)
     return ended(ranks), ranks[0].messages
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from datetime import datetime, timezone
 from typing import Any
 
@@ -14,6 +15,7 @@ from entrypoints.results.result import timestamp
 
 TITLES = {
     "": "starting",
+    "check": "checking correctness",
     "import": "importing the framework",
     "data": "preparing data",
     "model": "building the model",
@@ -21,16 +23,18 @@ TITLES = {
     "warmup": "warming up",
     "steady": "measuring",
 }
+SILENCE = 3.0  # seconds
+STEPPED = ("warmup", "steady")  # phases that report each step; of others, how long they have taken is all there is
 
 
 class Pace:
     """Follows the messages of one run."""
 
-    def __init__(self, configuration: Configuration, unit: str) -> None:
-        self.configuration, self.unit = configuration, unit
+    def __init__(self, configuration: Configuration, unit: str, phase: str = "") -> None:
+        self.configuration, self.unit, self.phase = configuration, unit, phase
         self.of_sizes = configuration.task == MICROBENCHMARK
         self.started = datetime.now(timezone.utc)
-        self.phase = ""
+        self.phase_began, self.window_seconds = time.monotonic(), 0.0  # by the clock: steps are not all that takes time
         self.steps = 0
         self.timed, self.units, self.seconds, self.wait = 0, 0, 0.0, 0.0  # of the timed window so far
         self.loss: float | None = None
@@ -39,13 +43,14 @@ class Pace:
     def follow(self, message: Message) -> None:
         """Take one message into account."""
         if isinstance(message, Phase):
-            self.phase = message.name
+            self.phase, self.phase_began = message.name, time.monotonic()
         elif isinstance(message, Step):
             self.steps += 1
             self.loss = message.loss
             self._recent_units += message.units
             self._recent_seconds += message.seconds
             if self.phase == "steady":
+                self.window_seconds = time.monotonic() - self.phase_began
                 self.timed += 1
                 self.units += message.units
                 self.seconds += message.seconds
@@ -53,8 +58,10 @@ class Pace:
 
     @property
     def title(self) -> str:
-        """The phase in words."""
-        return TITLES[self.phase]
+        """The phase in words, with its seconds so far if it has reported nothing for some."""
+        seconds = time.monotonic() - self.phase_began
+        is_silent = self.phase not in STEPPED and seconds >= SILENCE
+        return f"{TITLES[self.phase]}, {seconds:.0f} s" if is_silent else TITLES[self.phase]
 
     @property
     def throughput(self) -> float | None:
@@ -68,20 +75,21 @@ class Pace:
         return units / seconds if seconds and not self.of_sizes else None
 
     def left(self) -> float | None:
-        """Return the seconds until the end, at the pace of the timed steps so far."""
+        """Return the seconds until the end, at the pace so far of the timed window, by the clock."""
         if not self.seconds:
             return None
         if self.configuration.steps is None:
             return max(0.0, (self.configuration.duration_seconds or 0.0) - self.seconds)
-        return self.seconds / self.timed * max(0, self.configuration.steps - self.steps)
+        pace = max(self.seconds, self.window_seconds) / self.timed
+        return pace * max(0, self.configuration.steps - self.steps)
 
     def share(self) -> float:
         """Return which part of the run is done: of its steps, or of the duration of the timed window."""
         steps, duration = self.configuration.steps, self.configuration.duration_seconds
         return min(1.0, self.steps / steps if steps else self.seconds / (duration or 1.0))
 
-    def as_json(self, phase: str = "", watts: float | None = None, memory_mib: float | None = None) -> dict[str, Any]:
-        """Return a line of schemas/progress-1.0.json: the phase in other words, if they are given, power and memory."""
+    def as_json(self, watts: float | None = None, memory_mib: float | None = None) -> dict[str, Any]:
+        """Return a line of schemas/progress-1.0.json, with power and memory."""
         resolved = self.configuration
         return {
             "schema_version": "1.0",
@@ -91,7 +99,7 @@ class Pace:
             "device": resolved.device,
             "precision": resolved.precision,
             "batch_size": resolved.batch_size,
-            "phase": phase or self.title,
+            "phase": self.title,
             "steps": self.steps,
             "planned_steps": resolved.steps,
             "planned_seconds": resolved.duration_seconds,

@@ -9,13 +9,14 @@ from typing import Callable, Sequence, TextIO
 
 from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
 from entrypoints.planning.configuration import Configuration
-from entrypoints.runs.pace import Pace
+from entrypoints.runs.pace import STEPPED, Pace
 from entrypoints.runs.report import duration_text, significant
 from entrypoints.system import memory
 from entrypoints.system.console import bars, printable, write_now
 from entrypoints.system.feed import Feed
 
 INTERVALS = {True: 0.2, False: 5.0}  # seconds between updates, on a terminal and elsewhere
+LIFE = {True: 1.0, False: 30.0}  # seconds between signs of life of a phase that reports nothing
 FEED_INTERVAL = 1.0  # seconds between two lines for a host that draws
 INPUT_BOUND = 0.1  # fraction of time waiting for data from which a run is called input-bound
 BAR = 20  # characters
@@ -26,14 +27,16 @@ NOT_READ = Feed(None)
 class Progress:
     """Follows the messages of one run and writes to `stream`, or to `feed` if a host reads that."""
 
-    def __init__(self, configuration: Configuration, unit: str, stream: TextIO, feed: Feed = NOT_READ) -> None:
+    def __init__(
+        self, configuration: Configuration, unit: str, stream: TextIO, feed: Feed = NOT_READ, phase: str = ""
+    ) -> None:
         self.configuration, self.stream, self.feed = configuration, stream, feed
-        self.pace = Pace(configuration, unit)
+        self.pace = Pace(configuration, unit, phase)
         self.terminal = stream.isatty()
         self.watts: Callable[[], float | None] = lambda: None  # of the devices, from their meter
         self.skipped = 0
         self.rates: collections.deque[float] = collections.deque(maxlen=CURVE)  # units per second, for a terminal
-        self.written_at = self.fed_at = 0.0
+        self.written_at = self.fed_at = time.monotonic()
         self._feed(())
 
     def follow(self, message: Message) -> None:
@@ -57,10 +60,12 @@ class Progress:
                 self.note(f"skipping {message.path}, it cannot be read; the result counts all that is skipped")
 
     def beat(self, processes: Sequence[int]) -> None:
-        """Feed a host that draws, at limited intervals; `processes` do the run. Called whether or not there is news."""
-        if time.monotonic() - self.fed_at < FEED_INTERVAL:
-            return
-        self._feed(processes)
+        """Show that a run lives, at limited intervals; `processes` do it. Called whether or not there is news."""
+        now = time.monotonic()
+        if now - self.fed_at >= FEED_INTERVAL:
+            self._feed(processes)
+        if self.pace.phase not in STEPPED and now - self.written_at >= LIFE[self.terminal]:
+            self._show(self.pace.title)
 
     def end(self) -> None:
         """Clear the line of a run that has ended."""

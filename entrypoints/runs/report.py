@@ -10,6 +10,7 @@ from typing import Any, Iterator, Mapping
 from entrypoints.contract.points import MEMORY_COPY, MICROBENCHMARK
 from entrypoints.metering.meter import OTHER, POWER
 from entrypoints.system import openmp
+from entrypoints.system.console import folded
 
 Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
@@ -23,11 +24,19 @@ _LABEL = 13  # columns
 _LONGEST = 1e15  # number that is written out; those near the largest float cannot be rounded
 
 
-def report(document: Document, place: str | None) -> list[str]:
-    """Return the lines about a finished run whose document is in the file `place`, or None for standard output."""
+def report(document: Document, place: str | None, width: int | None = None) -> list[str]:
+    """Return the lines about a finished run whose document is in the file `place`, or None for standard output.
+
+    They are folded to a `width` in columns, but for what people copy.
+    """
     warnings = (("warning", text) for text in warnings_of(document))
-    facts = [*_measured(document), *warnings, *_publication(document), *_result(place)]
-    return [_title(document), *(f"  {label:<{_LABEL}}{text}" for label, text in facts)]
+    facts = [*_measured(document), *warnings, *_publication(document)]
+    lines = [folded(_title(document), 2, width), *(folded(_labelled(*fact), 2 + _LABEL, width) for fact in facts)]
+    return [*(piece for pieces in lines for piece in pieces), *(_labelled(*fact) for fact in _result(place))]
+
+
+def _labelled(label: str, text: str) -> str:
+    return f"  {label:<{_LABEL}}{text}"
 
 
 def warnings_of(document: Document) -> Iterator[str]:
@@ -120,7 +129,7 @@ def stolen_percent(document: Document) -> float:
     """Return how much of the processors' time in the run a hypervisor gave to other machines, 0 if unknown."""
     stolen = document["conditions_after"]["cpu_stolen"]["value"] or 0.0
     processors = document["host"]["threads"]["value"] or 1
-    seconds = (_instant(document["finished"]) - _instant(document["started"])).total_seconds()
+    seconds = _seconds_of_run(document)
     return 100 * stolen / (processors * seconds) if seconds > 0 else 0.0
 
 
@@ -169,11 +178,14 @@ def throughput_text(document: Document) -> str:
 
 def _title(document: Document) -> str:
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
-    seconds = (_instant(document["finished"]) - _instant(document["started"])).total_seconds()
+    seconds, numerics = _seconds_of_run(document), document["numerics"]
+    took = duration_text(seconds)
+    if numerics["state"] == "not_run" and "seconds" in numerics:  # it was stopped before the run began
+        took = f"{duration_text(seconds + numerics['seconds'])}, during the correctness check"
     clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
     what = f"{workload['name']} {workload['task']}  {configuration['precision']}  batch {configuration['batch_size']}"
     reason = "" if status["state"] == "completed" and not configuration["goal"] else f": {status['message']}"
-    return f"{what}{clients}   {status['state'].replace('_', ' ')} in {duration_text(seconds)}{reason}"
+    return f"{what}{clients}   {status['state'].replace('_', ' ')} in {took}{reason}"
 
 
 def _measured(document: Document) -> Iterator[tuple[str, str]]:
@@ -253,6 +265,10 @@ def _result(place: str | None) -> Iterator[tuple[str, str]]:
     if place is not None:
         yield "result", place
         yield "next", f"sifmark results.show {shlex.quote(place)}"
+
+
+def _seconds_of_run(document: Document) -> float:
+    return (_instant(document["finished"]) - _instant(document["started"])).total_seconds()
 
 
 def _instant(text: str) -> datetime:

@@ -34,7 +34,7 @@ from entrypoints.runs.output import ON_STDOUT, ResultSchema, Writer, line_text, 
 from entrypoints.runs.report import duration_text, main_text, report
 from entrypoints.runs.supervise import Orders
 from entrypoints.system import environment, host, memory, session
-from entrypoints.system.console import aligned, status
+from entrypoints.system.console import aligned, columns, status
 from entrypoints.system.image import file_of
 
 PlannedRuns = Tuple[Card, Sequence[Configuration]]
@@ -71,6 +71,7 @@ class Series:
         self.facts = host.facts()
         self.begun, self.started = 0, time.monotonic()
         self.done: list[FinishedRun] = []
+        self.checks: list[float] = []  # seconds of the correctness check of each workload so far
 
     def run(self) -> int:
         """Execute every run and return the exit code of the series.
@@ -147,6 +148,7 @@ class Series:
     def workload(self, card: Card, runs: Sequence[Configuration]) -> None:
         """Execute the runs of one workload, after its correctness check and perhaps a search for its batch."""
         numerics = check_before_runs(card, runs[0], self.orders, self.team)
+        self.checks.append(numerics.seconds or 0.0)
         search_result = None
         if self.options.find_max_batch:
             search_result = search(card, runs[0], self.orders)
@@ -169,15 +171,18 @@ class Series:
         document = self.document(card, executed, outcome, search_result, numerics, self.orders.stop)
         code, place = deliver(document, self.contract, self.writer)
         if code != INVALID_RESULT_EXIT:  # else the document itself is the last line
-            for line in report(document, place):
+            for line in report(document, place, columns()):
                 status(line)
         self.done.append(FinishedRun(document, code))
 
     def time_left(self) -> str:
-        """Return how long the remaining runs will take if they are like those before, for people."""
+        """Return how long the remaining runs and checks will take if they are like those before, for people."""
         if not self.done:
             return ""
-        seconds = (time.monotonic() - self.started) / len(self.done) * (self.total - len(self.done))
+        checks = sum(self.checks)
+        of_run = (time.monotonic() - self.started - checks) / len(self.done)
+        seconds = of_run * (self.total - len(self.done))
+        seconds += checks / len(self.checks) * (len(self.planned) - len(self.checks))
         return f", about {duration_text(seconds)} left"
 
     def document(

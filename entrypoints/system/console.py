@@ -4,14 +4,35 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from typing import Iterator, Sequence, TextIO
 
+from entrypoints.system.feed import VARIABLE
+
 BARS = "▁▂▃▄▅▆▇█"
+NAME = "sifmark: "  # before each line for people
+NARROWEST = 50  # columns of a terminal for which lines are folded
 
 
 def status(text: str) -> None:
     """Write one line for people."""
-    write_now(sys.stderr, f"sifmark: {printable(text)}\n")
+    write_now(sys.stderr, f"{NAME}{printable(text)}\n")
+
+
+def columns() -> int | None:
+    """Return how many columns a line of `status` has on the terminal, here or of a host that draws; None elsewhere."""
+    width = os.environ.get("COLUMNS", "") if VARIABLE in os.environ else ""
+    if sys.stderr.isatty():
+        width = str(os.get_terminal_size(sys.stderr.fileno()).columns)
+    return int(width) - len(NAME) if width.isdecimal() and int(width) >= NARROWEST else None
+
+
+def folded(line: str, indent: int, width: int | None) -> list[str]:
+    """Return a line in pieces of at most `width` columns, broken between words; all but the first are indented."""
+    if width is None:
+        return [line]
+    indentation = " " * indent
+    return textwrap.wrap(line, width, subsequent_indent=indentation, break_long_words=False, break_on_hyphens=False)
 
 
 def fail(cause: str, remedy: str, code: str) -> None:

@@ -119,7 +119,9 @@ def _report_left_out(report: Report) -> None:
     for each in report.refused:
         warn(printable(f"not compared: {each.reason}; for example {each.file}"))
     if report.notices:
-        reasons = ", ".join(f"{notice.mark.name} ({notice.count})" for notice in report.notices)
+        reasons = ", ".join(
+            f"{notice.mark.name} ({notice.count})" if notice.of > 1 else notice.mark.name for notice in report.notices
+        )
         warn(f"not for publication: {reasons}")
 
 

@@ -14,6 +14,7 @@ from sifmark.core.console import printable
 from sifmark.core.errors import UsageError
 from sifmark.core.process import run_foreground, start_failure
 from sifmark.core.settings import Settings
+from sifmark.core.signals import postponed_signals
 from sifmark.core.terminal import can_draw, output, status, step, warn
 from sifmark.engines import APPTAINER, Engine
 from sifmark.engines.binds import ON_STDOUT, OUTPUT_OPTION, Bind, output_of
@@ -272,10 +273,11 @@ def _run_drawn(ready: ReadyRun) -> int:
 def _run_and_sign(start: Callable[[], int], results: Path, key: Path) -> int:
     """Run an image to its end, sign what it wrote to `results`, and return its exit code. Raises SifmarkError."""
     before = result_states(results)
-    code = start()
-    for file, state in result_states(results).items():
-        if before.get(file) != state:
-            status(f"signed: {sign_results(Path(file), key)}")
+    with postponed_signals():  # what was measured is signed, whatever is to end afterwards
+        code = start()
+        for file, state in result_states(results).items():
+            if before.get(file) != state:
+                status(f"signed: {sign_results(Path(file), key)}")
     return code
 
 

@@ -223,6 +223,8 @@ def study_status(settings: Settings, watch: bool = False, form: str = TABLE, **r
             sys.stdout.flush()
             if not watch or has_ended(plan):
                 return
+            if sys.stdout.isatty():
+                status(f"again every {INTERVAL:g} s; Ctrl-C ends this view, and no run")
             time.sleep(INTERVAL)
     except KeyboardInterrupt:
         if not watch:

@@ -14,6 +14,7 @@ from sifmark.core.terminal import can_draw, output, output_can_show, output_tabl
 from sifmark.engines.progress import ProgressPipe
 from sifmark.results.numbers import format_seconds
 from sifmark.results.summary import NO_RESULT, main_figure
+from sifmark.studies.estimate import Estimates
 from sifmark.studies.library import RunCommand, Watcher
 from sifmark.studies.overview import (
     Labels,
@@ -27,7 +28,6 @@ from sifmark.studies.overview import (
     rows_of,
     total,
 )
-from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.runner import Ended, PipeFor, Progress, no_pipe
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan
 
@@ -39,7 +39,6 @@ _FULL, _EMPTY = "█", "░"
 MOST_CELLS = 3  # of a reason
 MOST_REMARKS = 20
 MOST_FAILURES = 10  # listed below the tables of states
-_ALWAYS = (RunState.DONE, RunState.TO_DO)  # columns of states that people see even if no run has them
 _ENDED = (RunState.DONE, RunState.FAILED, RunState.CANNOT_RUN)
 _STATUS_COLUMNS = ("group", "system", "cell", "state", "done", "runs", "reason")
 
@@ -63,23 +62,25 @@ def _plan_cells(row: PlanRow) -> list[Any]:
 
 
 def _show_rows(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> None:
-    output(plan.study.title)
+    _say(plan.study.title)
     for system, identity in plan.images.items():
-        output(f"  {system}: {identity[:19] or _image_reason(plan, system)}")
-    states = [state for state in RunState if state in _ALWAYS or any(state in row.states for row in rows)]
-    columns = ("system", "runs of", "axes", "runs", *states, "time", "device hours", "memory")
+        _say(f"  {system}: {identity[:19] or _image_reason(plan, system)}", indent=4)
+    states = [state for state in RunState if any(state in row.states for row in rows)]
+    states = [] if states == [RunState.TO_DO] else states  # of a study that nobody has begun
+    several = _has_several_devices(plan)
+    columns = ["system", "runs of", "axes", "runs", *states, "time", *["device hours"] * several, "memory"]
     cells = []
     for row in rows:
-        needs = (_time(row.seconds, row.unknown), _hours(row.device_hours), _memory(row.memory_gib))
+        needs = [_time(row.seconds, row.unknown), *[_hours(row.device_hours)] * several, _memory(row.memory_gib)]
         cells.append([row.system, row.group, row.axes, row.runs, *(row.states.get(each, 0) for each in states), *needs])
     output_table(*columns, rows=cells)
     for remark in remarks[:MOST_REMARKS]:
         # Why an image is not here was shown above, once for each system.
         if remark.state is not RunState.TO_DO or remark.reason != _image_reason(plan, remark.system):
-            output(_remark(remark))
+            _say(_remark(remark), indent=2)
     if len(remarks) > MOST_REMARKS:
         output(f"... and {counted(len(remarks) - MOST_REMARKS, 'more reason')}: --json has all")
-    output(_sum(plan))
+    _say(_sum(plan), indent=2)
 
 
 def _time(seconds: float | None, unknown: int) -> str:
@@ -119,10 +120,16 @@ def _sum(plan: StudyPlan) -> str:
     unknown = sum(each.seconds is None for each in waiting)
     time = _time(total(each.seconds for each in waiting), unknown)
     hours = _hours(total(each.device_hours for each in waiting))
-    rest = f"; to do: {time}, {hours or 'unknown'} device hours" if waiting else ""
+    of_devices = f", {hours or 'unknown'} device hours" if _has_several_devices(plan) else ""
+    rest = f"; to do: {time}{of_devices}" if waiting else ""
     several = len({key for key, _ in plan.shared})
     shared = f", {several} of them for several cells" if several else ""
     return f"in all {counted(len(plan.runs), 'run')}{shared}: {_states(plan)}{rest}"
+
+
+def _has_several_devices(plan: StudyPlan) -> bool:
+    """Return whether device hours say more than the time does."""
+    return any(each.run.devices > 1 for each in plan.runs)
 
 
 def _plan_document(plan: StudyPlan, rows: list[PlanRow], remarks: list[Remark]) -> dict[str, Any]:
@@ -300,7 +307,7 @@ class StudyDisplay(Watcher):
 
     def __init__(self, plain: bool) -> None:
         self._plain, self._count = plain, 0  # of runs that have ended
-        self._changed = time.monotonic()
+        self._begun: dict[str, float] = {}  # when runs were first seen in progress, by key
         self._pipe_for: PipeFor = no_pipe
 
     @contextmanager
@@ -326,7 +333,6 @@ class StudyDisplay(Watcher):
         """Write a line about a run that has ended."""
         outcome = ended.outcome
         self._count += outcome.state is not RunState.TO_DO  # one that was stopped is not done
-        self._changed = time.monotonic()
         words = [str(outcome.reason) or "completed"]
         if ended.elsewhere:
             words.append("done by another process")
@@ -340,22 +346,24 @@ class StudyDisplay(Watcher):
 
     def watch(self, progress: Progress) -> None:
         """Show what is in progress."""
-        if not progress.active:
-            self._changed = time.monotonic()  # nothing comes nearer to its end
         waiting = "" if progress.active else f"; waiting {progress.reason.value}"
         headline = f"{self._count} of {self._total} done{self._left(progress)}{waiting}"
         labels = {key: self._labels.of(planned) for key, planned in progress.active.items()}
         self._show(headline, self._count, self._total, labels)
 
     def _left(self, progress: Progress) -> str:
-        if not progress.remaining:
+        now = time.monotonic()
+        self._begun = {key: self._begun.get(key, now) for key in progress.active}
+        seconds = {each.key: self._estimates.seconds(each.run, each.seconds) for each in progress.remaining}
+        left = [
+            max(0.0, each - (now - self._begun.get(key, now)))  # a run that takes longer is still to end
+            for key, each in seconds.items()
+            if each is not None
+        ]
+        if not left or len(left) < len(seconds):
             return ""
-        seconds = self._estimates.total(progress.remaining, self._side_by_side)
-        begun = self._estimates.total(progress.active.values(), self._side_by_side)
-        if seconds is None or begun is None:
-            return ""
-        left = seconds - min(begun, time.monotonic() - self._changed)  # a run that takes longer is still to end
-        return f"; about {format_seconds(left)} left" if left >= 1 else ""
+        longest = max(sum(left) / self._side_by_side, *left[: len(progress.active)], 0.0)
+        return f"; about {format_seconds(longest)} left" if longest >= 1 else ""
 
 
 @contextmanager

@@ -111,15 +111,18 @@ def align_columns(
     """Yield rows as lines with aligned columns, two blanks apart; the columns that `right` marks end together.
 
     `paint` colours the cells of all rows but the first. With a `width` no line is longer: the widest columns are folded
-    to fit, and where there are more columns than that each cell has a line of its own behind the head of its column.
+    to fit, between words where that suffices, and where there are more columns than that each cell has a line of its
+    own behind the head of its column.
     """
-    widths = [max(map(text_width, column)) for column in zip(*rows, strict=True)]
+    columns = list(zip(*rows, strict=True))
+    widths = [max(map(text_width, column)) for column in columns]
     if width is not None:
         room = width - GAP * (len(widths) - 1)
         if room < LEAST * len(widths):
             yield from _records(rows, width)
             return
-        widths = _narrowed(widths, room)
+        words = [max(text_width(word) for cell in column for word in cell.split() or [""]) for column in columns]
+        widths = _narrowed(widths, room, words if sum(words) <= room else [1] * len(words))
     to_right = right or [False] * len(widths)
     for number, row in enumerate(rows):
         pieces = [fold(cell, room) for cell, room in zip(row, widths, strict=True)]
@@ -142,24 +145,20 @@ def has_room(rows: Sequence[Sequence[str]], width: int | None, besides: int = 0)
     return sum(widths) + GAP * (len(widths) - 1) + besides <= width
 
 
-def fold_first(rows: Sequence[Sequence[str]], room: int) -> list[list[str]]:
-    """Return a table whose first column has at most this width: more of a cell is in rows of its own below.
+def fold_first(rows: Sequence[Sequence[str]], width: int, least: int) -> list[list[str]]:
+    """Return a table whose first column has what others leave of a width, at least some columns of a terminal.
 
-    A cell that repeats that above it, below the head of the column, is left empty.
+    More of a cell is in rows of its own below. One that repeats that above it, below the head, is left empty.
     """
+    first, *others = (max(map(text_width, column)) for column in zip(*rows, strict=True))
+    room = max(min(first, width - sum(others) - GAP * len(others)), least)
     table: list[list[str]] = []
     for number, row in enumerate(rows):
         same = number > 1 and row[0] == rows[number - 1][0]
-        first, *more = [""] if same else fold(row[0], room)
-        table.append([first, *row[1:]])
+        begin, *more = [""] if same else fold(row[0], room)
+        table.append([begin, *row[1:]])
         table += [[piece, *[""] * (len(row) - 1)] for piece in more]
     return table
-
-
-def room_of_first(rows: Sequence[Sequence[str]], width: int, least: int) -> int:
-    """Return how many columns of a terminal the first column of a table can have: `least` at least."""
-    first, *others = (max(map(text_width, column)) for column in zip(*rows, strict=True))
-    return max(min(first, width - sum(others) - GAP * len(others)), least)
 
 
 def fold(text: str, width: int, indent: int = 0) -> list[str]:
@@ -200,12 +199,14 @@ def _head(word: str, width: int) -> str:
     return word
 
 
-def _narrowed(widths: Sequence[int], room: int) -> list[int]:
-    """Return widths with the widest cut to the same one, so that together they fit."""
+def _narrowed(widths: Sequence[int], room: int, least: Sequence[int]) -> list[int]:
+    """Return widths with the widest cut to the same one, but none to less than its least, so that together they fit."""
     most = max(widths, default=0)
-    while sum(min(width, most) for width in widths) > room and most > 1:
+    narrowed = list(widths)
+    while sum(narrowed) > room and most > 1:
         most -= 1
-    return [min(width, most) for width in widths]
+        narrowed = [max(min(width, most), low) for width, low in zip(widths, least, strict=True)]
+    return narrowed
 
 
 def _records(rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:

@@ -21,6 +21,7 @@ from sifmark.core.signals import postponed_signals
 
 TERMINATION_GRACE = 10.0  # seconds between TERM and KILL
 TAIL = 20  # lines of a failed command that its error quotes
+_OF_SIGNALS = 128  # and the number of a signal: the exit code of what it ended
 # Commands of ours that others start show a CI system nothing.
 _NO_CI = dict.fromkeys(("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS", "GITLAB_CI"), "")
 
@@ -111,7 +112,8 @@ def run_sifmark(
 def run_foreground(argv: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run a command that has this process's terminal, and return its exit code as `exit_code_of` does.
 
-    Signals for this process go to the command, which decides when to end. Raises CommandError if it cannot start.
+    Signals for this process go to the command, which decides when to end: `foreground`. Raises CommandError if it
+    cannot start.
     """
     with foreground(argv, environment) as process:
         process.wait()
@@ -124,12 +126,15 @@ def foreground(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command in the foreground, whose stdout or stderr may be pipes. It has to end before the block does.
 
-    Signals for this process go to the command meanwhile. Raises CommandError if it cannot start.
+    Signals for this process go to the command meanwhile. One that does not end it, as it comes when it has just ended,
+    is an order to this process afterwards: nothing else is to be started. Raises CommandError if it cannot start.
     """
+    process: subprocess.Popen[bytes] | None = None
+    received: list[int] = []
     with contextlib.ExitStack() as handlers:
-        process: subprocess.Popen[bytes] | None = None
 
         def pass_on(number: int, _frame: object) -> None:
+            received.append(number)
             if process is not None and number != signal.SIGINT:  # which a terminal sends to the command too
                 process.send_signal(number)
 
@@ -140,7 +145,11 @@ def foreground(
             process = subprocess.Popen(argv, env={**os.environ, **environment}, **pipes)
         except OSError as error:
             raise start_failure(argv[0], error) from error
+        for early in tuple(received):  # while it was being started
+            pass_on(early, None)
         yield process
+    if received and exit_code_of(process) < _OF_SIGNALS:
+        signal.raise_signal(received[0])
 
 
 def start_failure(program: str, error: OSError) -> CommandError:
@@ -157,7 +166,7 @@ def start_failure(program: str, error: OSError) -> CommandError:
 def exit_code_of(process: subprocess.Popen[bytes]) -> int:
     """Return the exit code of a command that has ended: 128 and its number for a signal."""
     code = process.returncode
-    return 128 - code if code < 0 else code
+    return _OF_SIGNALS - code if code < 0 else code
 
 
 def start_apart(

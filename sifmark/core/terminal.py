@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -118,8 +119,12 @@ def detail(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Write a warning to stderr, also if this process is quiet."""
-    _write_error(f"{paint('warning:', stderr=True)} {text}")
+    """Write a warning to stderr, also if this process is quiet; on a terminal it is folded between words."""
+    word, lines = "warning:", f"warning: {text}".splitlines()
+    if width := _width(sys.stderr):
+        folded = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        lines = [piece for line in lines for piece in folded.wrap(line)]
+    _write_error("\n".join(lines).replace(word, paint(word, stderr=True), 1))
 
 
 def fail(first: str, *rest: str) -> None:
@@ -193,16 +198,17 @@ def output_table(*columns: str, rows: Iterable[Sequence[Any]], stderr: bool = Fa
     stream = sys.stderr if stderr else sys.stdout
     if not stderr:
         _count_output()
-    if stream.isatty():
-        _draw(columns, cells, right, _console(stderr=stderr))
-    else:
-        for line in align_columns([columns, *cells], right, partial(paint, stderr=stderr)):
-            stream.write(f"{line}\n")
+    for line in align_columns([columns, *cells], right, partial(paint, stderr=stderr), _width(stream)):
+        stream.write(f"{line}\n")
 
 
 def output_width() -> int | None:
     """Return how many columns the terminal of stdout has, or None if stdout is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return _width(sys.stdout)
+
+
+def _width(stream: TextIO) -> int | None:
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def output_can_show(text: str) -> bool:
@@ -221,23 +227,6 @@ def output_count() -> int:
 
 def _count_output() -> None:
     _mode.outputs += 1
-
-
-def _draw(columns: Sequence[str], rows: list[list[str]], right: list[bool], console: "Console") -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column, to_right in zip(columns, right, strict=True):
-        table.add_column(column, justify="right" if to_right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell, _rich_style(cell)) for cell in row))
-    console.print(table)
-
-
-def _rich_style(cell: str) -> str:
-    code = _STYLES.get(cell)
-    return {_GREEN: "green", _YELLOW: "yellow", _RED: "red"}.get(code or 0, "")
 
 
 def _is_number(value: Any) -> bool:

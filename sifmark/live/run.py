@@ -52,8 +52,8 @@ def run_with_view(argv: Sequence[str], environment: Mapping[str, str], pipe: Pro
     """
     shared = sys.stdout.isatty()
     piped = ("stderr", "stdout") if shared else ("stderr",)
-    # An image with a pipe for its output would not know how wide help may be.
-    columns = {"COLUMNS": str(shutil.get_terminal_size().columns)} if shared else {}
+    # An image with a pipe for its output would not know how wide help and its report may be.
+    columns = {"COLUMNS": str(shutil.get_terminal_size().columns)}
     history = ProgressHistory()
     with (
         drawn(RunView(history)) as drawing,

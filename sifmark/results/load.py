@@ -225,7 +225,8 @@ def document_problems(document: dict[str, Any], text: str | None = None) -> list
     """Return the problems of a document: with exactly the schema version that it names, or, if none, with itself."""
     version = document.get("schema_version")
     if "schema_version" not in document:
-        return ["is not a sifmark result: it has no schema_version"]
+        record = "what benchmarks/device.py keeps of an experiment, and " if "experiment" in document else ""
+        return [f"is {record}not a sifmark result: it has no schema_version"]
     if version not in _versions():
         return [_unknown_version(version)]
     schema = f"{_SCHEMA}-{version}"

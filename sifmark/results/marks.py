@@ -1,6 +1,6 @@
 """Marks: short reasons not to publish a number, which accompany it wherever a report shows it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,6 +152,17 @@ def letters_of_marks(marks: Iterable[Mark]) -> str:
     """Return the letters of marks beside a number, so that they are no unit: `(T,B)`."""
     letters = ",".join(mark.symbol for mark in marks)
     return f"({letters})" if letters else ""
+
+
+def unpublished(codes: Iterable[str]) -> list[Mark]:
+    """Return the marks of these codes with which a number is nowhere to be published."""
+    found = set(codes)
+    return [mark for mark in MARKS if mark.everywhere and mark.code in found]
+
+
+def meaning_of_letters(letters: Container[str]) -> str:
+    """Return what letters of marks mean: `B busy host, U not steady`."""
+    return ", ".join(f"{mark.symbol} {mark.name}" for mark in MARKS if mark.symbol in letters)
 
 
 def marks_of(documents: Iterable[Document]) -> tuple[Mark, ...]:

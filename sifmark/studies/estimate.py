@@ -1,19 +1,20 @@
 """Estimates of run time and memory from operation counts, corrected by earlier results."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from sifmark.core.paths import import_shared
 from sifmark.recipes.hardware import assumed_flops
 from sifmark.studies.feasibility import ResolvedConfig, card_of
 from sifmark.studies.outcomes import CHECK_SECONDS, IMAGE_SECONDS
+from sifmark.studies.study import Command, Run
 
 START_SECONDS = IMAGE_SECONDS + CHECK_SECONDS  # and compilation, of which nothing is known yet
 SEARCH_SECONDS = 120.0  # for the largest batch
-OPERATION_SECONDS = 20.0  # a micro-benchmark, at all of its sizes
+OPERATION_SECONDS = 5.0  # a micro-benchmark, at all of its sizes; 3 s on two cores, 4 s to 30 s on an H200
+PRIOR_SECONDS = 60.0  # of estimates that count as if they had held, where only other workloads were measured
 REFUSED_SECONDS = 15.0  # a batch that the image refuses before it is tried
 
 
@@ -33,13 +34,13 @@ def estimate(config: ResolvedConfig) -> Estimate:
         return Estimate()
     card = card_of(configuration)
     if configuration.task == "microbenchmark":  # its buffers are as large as the device's memory allows
-        return Estimate(IMAGE_SECONDS + configuration.idle_seconds + OPERATION_SECONDS)  # which checks itself
+        return Estimate(IMAGE_SECONDS + _rest(configuration) + OPERATION_SECONDS)  # which checks itself
     memory = _memory_estimate().estimate(card, configuration).total / 1024
     searches = SEARCH_SECONDS if config.searches else 0.0
     worked = None if config.endless else _worked(configuration, card)
     if worked is None:
         return Estimate(None, memory)
-    seconds = START_SECONDS + configuration.idle_seconds + searches + worked
+    seconds = START_SECONDS + _rest(configuration) + searches + worked
     limit = configuration.time_limit_seconds
     return Estimate(min(seconds, limit) if limit else seconds, None if config.searches else memory)
 
@@ -47,6 +48,11 @@ def estimate(config: ResolvedConfig) -> Estimate:
 @cache
 def _memory_estimate() -> Any:
     return import_shared("worker.memory_estimate")
+
+
+def _rest(configuration: Any) -> float:
+    """Return the seconds in which the power of an idle device is metered: of a CPU only root may read it, as a rule."""
+    return 0.0 if configuration.device == "cpu" else float(configuration.idle_seconds)
 
 
 def _worked(configuration: Any, card: Any) -> float:
@@ -60,17 +66,45 @@ def _worked(configuration: Any, card: Any) -> float:
     return float(configuration.steps * step)
 
 
-class Calibration:
-    """How much longer runs of a system took than estimated, by workload; the median of all where there is none."""
+class Estimates:
+    """How long runs take, by those that have ended: as their repeats on average, else as estimated and corrected."""
 
-    def __init__(self, measured: Iterable[tuple[str, str, float, float]]) -> None:
-        """Take system, workload, measured and estimated seconds of each completed run."""
-        ratios: dict[tuple[str, str], list[float]] = {}
-        for system, workload, seconds, estimated in measured:
-            for kind in ((system, workload), (system, "")):
-                ratios.setdefault(kind, []).append(seconds / estimated)
-        self._factors: Mapping[tuple[str, str], float] = {kind: median(values) for kind, values in ratios.items()}
+    def __init__(self) -> None:
+        self._repeats: dict[Command, list[float]] = {}
+        self._of_workload: dict[tuple[str, str], list[tuple[float, float]]] = {}  # measured and estimated seconds
+        self._unknown: dict[tuple[str, str], list[float]] = {}
 
-    def correct(self, system: str, workload: str, seconds: float) -> float:
-        """Return an estimate corrected by what was measured."""
-        return seconds * self._factors.get((system, workload), self._factors.get((system, ""), 1.0))
+    def learn(self, run: Run, seconds: float, estimated: float | None, *, is_whole: bool = True) -> None:
+        """Take a run into account that took `seconds`, the start of its image included.
+
+        One that is not `is_whole`, as it did not fit into memory, says something of its repeats alone.
+        """
+        self._repeats.setdefault(run.command, []).append(seconds)
+        if estimated and is_whole:
+            self._of_workload.setdefault(_workload(run), []).append((seconds, estimated))
+        elif is_whole:
+            self._unknown.setdefault(_workload(run), []).append(seconds)
+
+    def seconds(self, run: Run, estimated: float | None) -> float | None:
+        """Return how long a run will take, or None if nothing is known of such runs yet."""
+        if earlier := self._repeats.get(run.command):
+            return mean(earlier)
+        if estimated is not None:
+            return estimated * self._factor(run)
+        earlier = self._unknown.get(_workload(run))
+        return mean(earlier) if earlier else None
+
+    def _factor(self, run: Run) -> float:
+        """Return how much longer runs took than estimated: those of the workload, else of its system.
+
+        What other workloads took counts the more, the longer they were estimated to take.
+        """
+        if pairs := self._of_workload.get(_workload(run)):
+            return float(median(measured / estimated for measured, estimated in pairs))
+        others = [each for (system, _), pairs in self._of_workload.items() if system == run.system for each in pairs]
+        measured, estimated = map(sum, zip(*others, (PRIOR_SECONDS, PRIOR_SECONDS), strict=True))
+        return float(measured / estimated)
+
+
+def _workload(run: Run) -> tuple[str, str]:
+    return run.system, str(run.cell["workload"])

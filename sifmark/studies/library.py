@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from sifmark.core.console import counted, status, step, warn
 from sifmark.core.settings import Settings, load_settings
 from sifmark.engines.progress import ProgressPipe
+from sifmark.studies.estimate import Estimates
 from sifmark.studies.folder import claim_folder, take_over
 from sifmark.studies.overview import Labels
 from sifmark.studies.plan import Request, plan_study
-from sifmark.studies.running.budget import Estimates, parse_budget
+from sifmark.studies.running.budget import parse_budget
 from sifmark.studies.running.execute import run_argv
 from sifmark.studies.running.local import Selection, prepare_systems, require_images, select
 from sifmark.studies.running.runner import Ended, Progress, StudyRunner

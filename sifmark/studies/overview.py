@@ -114,9 +114,9 @@ def _row(system: str, group: Group, planned: list[PlannedRun]) -> PlanRow:
 
 
 def _axes(group: Group, planned: list[PlannedRun]) -> str:
-    """Return the product of a group's axes: `precision 2 x batch_size 6 x repeat 3`, and how many runs are left out."""
-    sizes = [f"{key} {len(group.axes[key])}" for key in _varying(group)]
-    sizes += [f"repeat {group.repeats}"] if group.repeats > 1 else []
+    """Return the product of a group's axes: `2 of precision x 6 of batch_size x 3 repeats`, less what is left out."""
+    sizes = [f"{len(group.axes[key])} of {key}" for key in _varying(group)]
+    sizes += [f"{group.repeats} repeats"] if group.repeats > 1 else []
     product = 1
     for values in group.axes.values():
         product *= len(values)

@@ -1,6 +1,7 @@
 """The plan of a study: its runs on the chosen systems with their states and predicted times."""
 
 import shlex
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,8 @@ from pathlib import Path
 from sifmark.core.errors import UsageError, nearest_names, unknown_name
 from sifmark.core.settings import Settings
 from sifmark.recipes.recipe import recipe_names
-from sifmark.studies.estimate import REFUSED_SECONDS, Calibration, Estimate, estimate
+from sifmark.studies.estimate import REFUSED_SECONDS, Estimate, Estimates, estimate
+from sifmark.studies.events import Started
 from sifmark.studies.evidence import read_evidence
 from sifmark.studies.expand import expand
 from sifmark.studies.feasibility import ResolvedConfig, resolve_config
@@ -19,12 +21,10 @@ from sifmark.studies.images import SystemImage, find_image_of, is_recipe_or_plac
 from sifmark.studies.load import load_study
 from sifmark.studies.outcomes import ResultEntry
 from sifmark.studies.states import status_of
-from sifmark.studies.study import NOTHING, Cause, PlannedRun, Reason, Run, RunState, Study, StudyPlan, System
+from sifmark.studies.study import NOTHING, Cause, Command, PlannedRun, Reason, Run, RunState, Study, StudyPlan, System
 from sifmark.studies.study_file import is_name
 
 _OTHER_KEYS = ("system", "run", "group", "scaling", "repeat")  # of --only, besides those of cells
-
-_Command = tuple[str, int, int, tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _planned(
     prediction_of = _predictions(by_name, images)
     asked = [_asked(run, key, images[run.system], folder) for key, run in runs.items()]
     rows = [(each, found, prediction_of(each.run)) for each, found in zip(asked, read_evidence(asked), strict=True)]
-    expected = _expected((each.run, found.result, prediction) for each, found, prediction in rows)
+    estimates = _learned((each.run, found.result, prediction) for each, found, prediction in rows)
     for planned, evidence, prediction in rows:
         run, entry = planned.run, evidence.result
         status = status_of(
@@ -157,12 +157,14 @@ def _planned(
             retry=retry,
         )
         measured = entry if entry and status.state in (RunState.DONE, RunState.FAILED) else None
+        last = evidence.log.last if status.state is RunState.RUNNING else None
+        started = last if isinstance(last, Started) else None
         yield replace(
             planned,
             state=status.state,
             reason=status.reason,
             job=status.job,
-            seconds=measured.seconds if measured else expected(run, prediction),
+            seconds=measured.seconds if measured else _seconds(run, prediction, estimates, started),
             memory_gib=measured.memory_gib if measured else prediction.estimate.memory_gib,
             batch_size=batch_of_cell(run, measured.batch_size) if measured else None,
         )
@@ -179,20 +181,14 @@ def _asked(run: Run, key: str, image: SystemImage, folder: Path) -> PlannedRun:
 
 def _predictions(systems: Mapping[str, System], images: Mapping[str, SystemImage]) -> Callable[[Run], _RunPrediction]:
     """Return what is known of a run, worked out once for all of its repeats."""
-    kept: dict[_Command, _RunPrediction] = {}
+    kept: dict[Command, _RunPrediction] = {}
 
     def prediction_of(run: Run) -> _RunPrediction:
-        command = _command(run)
-        if command not in kept:
-            kept[command] = _predict(run, systems[run.system], images[run.system])
-        return kept[command]
+        if run.command not in kept:
+            kept[run.command] = _predict(run, systems[run.system], images[run.system])
+        return kept[run.command]
 
     return prediction_of
-
-
-def _command(run: Run) -> _Command:
-    """Return what the repeats of a run have in common."""
-    return run.system, run.nodes, run.devices, run.arguments
 
 
 def _predict(run: Run, system: System, image: SystemImage) -> _RunPrediction:
@@ -223,27 +219,21 @@ def _place_problem(division: Division, system: System) -> str:
     return ""
 
 
-def _expected(
-    rows: Iterable[tuple[Run, ResultEntry | None, _RunPrediction]],
-) -> Callable[[Run, _RunPrediction], float | None]:
-    """Return how long a run takes: as its completed repeats on average, otherwise as estimated and corrected."""
-    repeats: dict[_Command, list[float]] = {}
-    measured = []
+def _learned(rows: Iterable[tuple[Run, ResultEntry | None, _RunPrediction]]) -> Estimates:
+    """Return what the completed runs say of how long others take."""
+    estimates = Estimates()
     for run, entry, prediction in rows:
-        if entry is None or entry.state is not RunState.DONE or entry.seconds is None:
-            continue
-        seconds = entry.seconds + entry.setup_seconds
-        repeats.setdefault(_command(run), []).append(seconds)
-        if prediction.estimate.seconds and not entry.reason:
-            workload = str(run.cell["workload"])
-            measured.append((run.system, workload, seconds, prediction.estimate.seconds))
-    calibration = Calibration(measured)
+        if entry is not None and entry.state is RunState.DONE and entry.seconds is not None:
+            seconds = entry.seconds + entry.setup_seconds
+            estimates.learn(run, seconds, prediction.estimate.seconds, is_whole=not entry.reason)
+    return estimates
 
-    def expected(run: Run, prediction: _RunPrediction) -> float | None:
-        if earlier := repeats.get(_command(run)):
-            return sum(earlier) / len(earlier)
-        if prediction.problem or prediction.estimate.seconds is None or prediction.remark:
-            return prediction.estimate.seconds
-        return calibration.correct(run.system, str(run.cell["workload"]), prediction.estimate.seconds)
 
-    return expected
+def _seconds(run: Run, prediction: _RunPrediction, estimates: Estimates, started: Started | None) -> float | None:
+    """Return how long a run takes; one that has started, from now on."""
+    expected = prediction.estimate.seconds
+    if not (prediction.problem or prediction.remark):
+        expected = estimates.seconds(run, expected)
+    if started is None or expected is None:
+        return expected
+    return max(0.0, expected - (time.time() - started.time))

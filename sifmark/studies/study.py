@@ -99,6 +99,9 @@ class Study:
         return f"{self.whole} --variant {self.variant}" if self.variant else self.whole
 
 
+Command = tuple[str, int, int, tuple[str, ...]]  # a system, nodes, devices, and arguments of its image
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of an image: one repeat of one cell of a study, on one system."""
@@ -111,6 +114,11 @@ class Run:
     nodes: int
     repeat: int  # from 1
     repeats: int
+
+    @property
+    def command(self) -> Command:
+        """What the repeats of a run have in common."""
+        return self.system, self.nodes, self.devices, self.arguments
 
     def key(self, image: str) -> str:
         """Return the run's identity: 16 hexadecimal digits of its image's ID, arguments, system and repeat.

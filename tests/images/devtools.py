@@ -13,6 +13,7 @@ from typing import Any
 Message = dict[str, Any]
 _WORDS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--disable-sync",
           "--disable-background-networking", "--disable-component-update", "--remote-debugging-pipe")  # fmt: skip
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r")}  # the number that Windows gave a key, and what it writes
 _COMPLAINTS = ("Log.entryAdded", "Runtime.exceptionThrown", "Runtime.consoleAPICalled")
 
 
@@ -50,10 +51,16 @@ class Tab:
             self.events.append(self._next())
 
     def value(self, expression: str) -> Any:
-        """Return the value of an expression in the page, as the browser's own tools compute it."""
-        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        """Return the value of an expression in the page, or what it promises, as the browser's own tools compute it."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    def key(self, name: str) -> None:
+        """Press and release a key."""
+        number, text = KEYS[name]
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, text=text, windowsVirtualKeyCode=number)
 
     def picture(self, file: Path) -> None:
         """Write what the whole page looks like, as PNG."""

@@ -141,24 +141,6 @@ def test_a_link_of_a_number_opens_its_result(page: Path, tab: Tab) -> None:
     assert tab.value(f"document.querySelector('{target}').getClientRects().length") == 1, "what was closed opens"
 
 
-def test_a_reader_with_a_keyboard_gets_everywhere(page: Path, tab: Tab) -> None:
-    tab.open(page, DESK)
-    stops = []
-    for _ in range(60):
-        for kind in ("keyDown", "keyUp"):
-            tab.call("Input.dispatchKeyEvent", type=kind, key="Tab", code="Tab", windowsVirtualKeyCode=9)
-        where = (
-            "(element => [element.className || element.id || element.tagName, element.getBoundingClientRect().left])"
-        )
-        stops.append(tab.value(f"{where}(document.activeElement)"))
-    names = [name for name, _ in stops]
-    skip = names.index("skip")
-    assert stops[skip][1] >= 0, "the first link shows itself"
-    order = [names.index(name) for name in ("skip", "show-y1", "show-y2", "scroll")]
-    assert order == sorted(order), "filters come before tables"
-    assert names.index("scroll") < 40, "charts are no stops"
-
-
 def test_a_report_can_be_printed(page: Path, tab: Tab) -> None:
     tab.open(page, PAPER, media="print")
     assert tab.value("getComputedStyle(document.querySelector('nav')).display") == "none"

@@ -16,7 +16,7 @@ from sifmark.core import paths
 from sifmark.core.settings import Settings, load_settings
 from sifmark.core.signals import unwind_on_signals
 from sifmark.results.rules import violations_of
-from sifmark.studies.running.budget import Estimates
+from sifmark.studies.estimate import Estimates
 from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares

@@ -11,7 +11,7 @@ from sifmark.results.comparison.observation import CONCURRENCY, PRECISION
 from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import TableStyle, factor_text, ratio_text
-from sifmark.results.marks import MARKS, letters_of_marks
+from sifmark.results.marks import letters_of_marks, unpublished
 from sifmark.results.numbers import Scale, abbreviated, compact, format_number, split_interval
 
 ROOMY = 100  # columns of a terminal from which units are whole words
@@ -91,8 +91,7 @@ class CellWriter:
         """Return the letters of the reasons not to publish a number; only a terminal has them, beside the number."""
         if self.style.width is None:
             return ""
-        codes = frozenset().union(*(each.marks for each in row.observations))
-        marks = [mark for mark in MARKS if mark.everywhere and mark.code in codes]
+        marks = unpublished(code for each in row.observations for code in each.marks)
         self.letters.update(mark.symbol for mark in marks)
         return letters_of_marks(marks)
 
@@ -107,14 +106,6 @@ class CellWriter:
         if self.style.width is None:
             return text
         return compact(abbreviated(text) if self.style.width < ROOMY else text)
-
-    def column(self, head: str, texts: Sequence[str]) -> list[str]:
-        """Return a column of keys: numbers end together."""
-        column = [head, *texts]
-        if not self.style.plain or not all(map(_is_number, texts)):
-            return column
-        width = max(map(text_width, column))
-        return [" " * (width - text_width(text)) + text for text in column]
 
     def padded(self, head: str, cells: Sequence[Parts | str]) -> list[str]:
         """Return a column with the parts of its cells below each other."""
@@ -148,7 +139,3 @@ def _sign(ratio: Ratio, metric: str) -> str:
     if direction is Direction.NONE:
         return _MORE if verdict == "more" else _LESS
     return _BETTER if (verdict == "more") is (direction is Direction.HIGHER) else _WORSE
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()

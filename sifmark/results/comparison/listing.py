@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from sifmark.core.console import counted, has_room, text_width
+from sifmark.core.console import counted
 from sifmark.results.catalogue import KINDS, MICROBENCHMARK, column_of, kind_of, rates
 from sifmark.results.comparison.columns import cell_text
 from sifmark.results.comparison.compare import sort_key
@@ -13,9 +13,9 @@ from sifmark.results.comparison.intervals import mean
 from sifmark.results.comparison.observation import Observation, observe
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES
-from sifmark.results.comparison.tables import Cells, TableStyle
+from sifmark.results.comparison.tables import TableStyle
 from sifmark.results.documents import Document, metric_value, metrics_of
-from sifmark.results.marks import MARKS, Mark, letters_of_marks
+from sifmark.results.marks import Mark, letters_of_marks, meaning_of_letters, unpublished
 from sifmark.results.numbers import abbreviated, compact, format_quantity
 from sifmark.results.summary import NO_RESULT, precision_text, started_text
 
@@ -29,7 +29,6 @@ ROOMY = 100  # columns of a terminal
 _MORE = {"memory": ROOMY, "power": ROOMY, "started": 140, "first file": 140}
 _HEADS = ("workload", "precision", "devices", "batch", "clients", "runs", "rate", "time", *_MORE, "marks", "differs in")
 _SHORT = {"precision": "prec", "devices": "dev", "clients": "cli"}  # on a terminal
-_NUMBERS = ("devices", "batch", "clients", "runs")
 
 
 @dataclass
@@ -70,17 +69,13 @@ def listing(results: Iterable[tuple[str, Document]], style: TableStyle) -> Itera
     optional = [head for head in _MORE if head in heads]
     while True:
         tables = [
-            _aligned(
-                [
-                    [_head(head, style) for head in heads],
-                    *([_cell(row, head, beside[id(row)], style, letters) for head in heads] for row in members),
-                ],
-                heads,
-                style,
-            )
+            [
+                [_head(head, style) for head in heads],
+                *([_cell(row, head, beside[id(row)], style, letters) for head in heads] for row in members),
+            ]
             for members in (sorted(members, key=_order) for members in systems.values())
         ]
-        if not optional or all(has_room(table, style.width) for table in tables):
+        if not optional or all(map(style.has_room, tables)):
             break
         heads.remove(optional.pop())
     for number, (system, table) in enumerate(zip(systems, tables, strict=True)):
@@ -88,9 +83,9 @@ def listing(results: Iterable[tuple[str, Document]], style: TableStyle) -> Itera
             yield ""
         yield style.line(_heading(system, systems[system]))
         yield from style.table(table)
-    if marks := [mark for mark in MARKS if mark.symbol in letters]:
+    if letters:
         yield ""
-        yield style.line(f"marks: {', '.join(f'{mark.symbol} {mark.name}' for mark in marks)}")
+        yield style.line(f"marks: {meaning_of_letters(letters)}")
 
 
 def _systems(results: Iterable[tuple[str, Document]]) -> dict[tuple[str, str], list[_Row]]:
@@ -199,8 +194,7 @@ def _mean(row: _Row, metric: str, interval: bool = False) -> str:
 
 
 def _marks(row: _Row) -> list[Mark]:
-    codes = frozenset().union(*(run.marks for run in row.runs))
-    return [mark for mark in MARKS if mark.everywhere and mark.code in codes]
+    return unpublished(code for run in row.runs for code in run.marks)
 
 
 def _order(row: _Row) -> list[object]:
@@ -208,15 +202,4 @@ def _order(row: _Row) -> list[object]:
         KINDS.index(row.kind),
         row.name,
         *(sort_key(int(text) if text.isdigit() else text) for text in row.shown[1:]),
-    ]
-
-
-def _aligned(table: list[Cells], heads: Sequence[str], style: TableStyle) -> list[Cells]:
-    """Return a table in which counts end together."""
-    if not style.plain:
-        return table
-    widths = [max(map(text_width, column)) for column in zip(*table, strict=True)]
-    return [
-        [cell.rjust(width) if head in _NUMBERS else cell for cell, width, head in zip(row, widths, heads, strict=True)]
-        for row in table
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from sifmark.core.console import GAP, fold_first, room_of_first, text_width
+from sifmark.core.console import GAP, fold_first, text_width
 from sifmark.results.catalogue import Direction, direction_of
 from sifmark.results.comparison.cells import CellWriter, Detail
 from sifmark.results.comparison.columns import MOST_SYSTEMS, Grid, Line, cell_text
@@ -98,7 +98,7 @@ class Overview:
         if drawn:
             self.drawn = named_letters(self._columns[1:])
         table = [[*row, *drawn[number : number + 1]] for number, row in enumerate(self.rows)]
-        return fold_first(table, room_of_first(table, width, _NAME_WIDTH))
+        return fold_first(table, width, _NAME_WIDTH)
 
     def _contests(self) -> Iterator["Contest"]:
         """Yield where sides have a best number each: of one precision, on the fewest and on the most devices."""

@@ -1,10 +1,12 @@
 """What comparisons say in words, and how their tables are written: as text, for a terminal, and in Markdown."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from sifmark.core.console import align_columns, counted, fold, markdown_lines, markdown_text, printable
+from sifmark.core.console import align_columns, counted, fold, has_room, markdown_lines, markdown_text, printable
 from sifmark.results.catalogue import column_of, fields
 from sifmark.results.comparison.columns import cell_text
 from sifmark.results.comparison.compare import Comparison, ComparisonTable
@@ -24,7 +26,18 @@ ITERATIONS = "configuration.device_iterations"
 MOST_FIELDS = 8  # in one note
 # Fields that are not worth mentioning if all results have this value.
 EXPECTED = {each.path: each.usual for each in fields() if each.is_usual_known}
+_DISTURBANCES = {
+    BUSY: "the host was busy",
+    STALLED_RUN: f"something stopped the run for over {STALLED:.0%} of the timed window",
+    THROTTLED_RUN: "heat or hardware held the clocks of a device down",
+    UNSTEADY: "not steady within the timed window",
+}
 Cells = list[str]
+T = TypeVar("T")
+
+
+_NUMBER = re.compile(r"[\d.,/]*|-")  # what ends together in a column
+MOST_NOTES = 12
 
 
 @dataclass(frozen=True)
@@ -37,12 +50,33 @@ class TableStyle:
     plain: bool = True  # or markup, in which nothing is padded
     blocks: bool = False  # whether the terminal has characters such as those of a scale
 
+    def has_room(self, table: Sequence[Sequence[str]]) -> bool:
+        """Return whether no column has to be folded."""
+        return has_room(table, self.width)
+
+    def parts(self, systems: Sequence[T], table_of: Callable[[Sequence[T]], list[Cells]]) -> list[list[Cells]]:
+        """Return one table with all systems, or several with fewer each where that makes them fit."""
+        tables: list[list[Cells]] = []
+        for size in range(max(1, len(systems)), 0, -1):
+            begins = range(0, max(1, len(systems)), size)
+            tables = [table_of(systems[begin : begin + size]) for begin in begins]
+            if all(map(self.has_room, tables)):
+                break
+        return tables
+
+    def notes(self, notes: Sequence[str]) -> Iterator[str]:
+        """Yield notes as lines: the first ones, and how many there are besides."""
+        yield from map(self.line, notes[:MOST_NOTES])
+        if len(notes) > MOST_NOTES:
+            yield self.line(f"and {counted(len(notes) - MOST_NOTES, 'note')} more: --format json has them all")
+
 
 def text_style(width: int | None = None, blocks: bool = False) -> TableStyle:
     """Return the style of texts: for a terminal of that many columns, or without a limit."""
 
     def table(rows: list[Cells]) -> Iterator[str]:
-        return align_columns([[printable(cell) for cell in row] for row in rows], width=width)
+        numbers = [{*column} != {"-"} and all(map(_NUMBER.fullmatch, column)) for column in zip(*rows[1:], strict=True)]
+        return align_columns([[printable(cell) for cell in row] for row in rows], numbers, width=width)
 
     def line(text: str) -> str:
         return printable(text) if width is None else "\n".join(fold(printable(text), width, indent=2))
@@ -221,23 +255,10 @@ def unlike_baselines(rows: Iterable[RepeatGroup], query: Query) -> Iterator[str]
 
 def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     """Yield what disturbed runs, each with the number of its results and one of them."""
-    if disturbed := [file for row in rows for file in row.marked(BUSY)]:
-        yield (
-            f"warning: the host was busy in {len(disturbed)} results, for example {disturbed[0]}. "
-            "Do not publish these numbers"
-        )
-    if stalled := [file for row in rows for file in row.marked(STALLED_RUN)]:
-        yield (
-            f"warning: something stopped the run for over {STALLED:.0%} of the timed window in {len(stalled)} results, "
-            f"for example {stalled[0]}. Do not publish these numbers"
-        )
-    if throttled := [file for row in rows for file in row.marked(THROTTLED_RUN)]:
-        yield (
-            f"warning: heat or hardware held the clocks of a device down in {len(throttled)} results, for example "
-            f"{throttled[0]}. Do not publish these numbers"
-        )
-    if unsteady := [file for row in rows for file in row.marked(UNSTEADY)]:
-        yield f"warning: not steady within the timed window: {len(unsteady)} results, for example {unsteady[0]}"
+    for mark, what in _DISTURBANCES.items():
+        if files := [file for row in rows for file in row.marked(mark)]:
+            again = "" if mark is UNSTEADY else ". Do not publish these numbers"
+            yield f"warning: {what} in {counted(len(files), 'result')}, for example {files[0]}{again}"
 
 
 def _missing(row: RepeatGroup) -> Iterator[str]:

@@ -43,14 +43,13 @@ from sifmark.results.comparison.tables import (
     notes_of,
     reference_name,
 )
-from sifmark.results.marks import MARKS
+from sifmark.results.marks import meaning_of_letters
 from sifmark.results.numbers import (
     Scale,
     scale_of,
 )
 from sifmark.results.summary import PURE
 
-MOST_NOTES = 12
 RECIPE, BUILD = "provenance.image.recipe", "provenance.image.build_key"
 FRAMEWORK = "provenance.software.framework_version"
 _OF_SYSTEMS = (DEVICE_NAME, RECIPE, BUILD, FRAMEWORK, CPU)  # above all tables
@@ -115,11 +114,9 @@ class _Text:
                 yield from self.style.table(self._scaling(grid))
         notes = list(dict.fromkeys(chain(self._doubts(), notes_of(self.comparison))))
         legend = [*self._legend(best)]
-        if legend or notes:
-            yield ""
-            yield from map(self.style.line, [*legend, *notes[:MOST_NOTES]])
-        if len(notes) > MOST_NOTES:
-            yield self.style.line(f"and {counted(len(notes) - MOST_NOTES, 'note')} more: --format json has them all")
+        yield from [""] * bool(legend or notes)
+        yield from map(self.style.line, legend)
+        yield from self.style.notes(notes)
 
     # Around the tables
 
@@ -184,9 +181,8 @@ class _Text:
             yield "in parentheses the best number of a system, of another configuration, which has no ratio"
         if drawn := self.drawn or best.drawn:
             yield f"on the scale right is better: {', '.join(drawn)}"
-        marks = [mark for mark in MARKS if mark.symbol in self.cells.letters]
-        if marks:
-            yield f"{', '.join(f'{mark.symbol} {mark.name}' for mark in marks)}: do not publish these"
+        if self.cells.letters:
+            yield f"{meaning_of_letters(self.cells.letters)}: do not publish these"
 
     def _doubts(self) -> Iterator[str]:
         """Yield why one cannot tell, where the cells do not say it."""
@@ -220,15 +216,11 @@ class _Text:
         """Return a table, or several with fewer systems each where that makes them fit."""
         first = int(grid.relative)
         others = range(first, len(grid.systems))
-        tables: list[list[Cells]] = []
-        for size in range(max(1, len(others)), 0, -1):
-            parts = [others[begin : begin + size] for begin in range(0, max(1, len(others)), size)]
-            tables = [
-                self._table(grid, [*range(first), *part], self._lines_of(grid, part), metrics, named) for part in parts
-            ]
-            if self.detail is not Detail.BARE or all(map(self.cells.has_room, tables)):
-                break
-        return tables
+
+        def table_of(part: Sequence[int]) -> list[Cells]:
+            return self._table(grid, [*range(first), *part], self._lines_of(grid, part), metrics, named)
+
+        return self.style.parts(others, table_of) if self.detail is Detail.BARE else [table_of(others)]
 
     @staticmethod
     def _lines_of(grid: Grid, systems: Sequence[int]) -> list[Line]:
@@ -273,11 +265,8 @@ class _Text:
     def _by_metric(self, grid: Grid) -> list[Cells]:
         """Return a row for each configuration with a column for each metric."""
         scales, rows = _scales(grid.table), grid.lines
-        columns = [
-            self.cells.column(self.cells.head(name), [line.keys[number] for line in rows])
-            for number, name in enumerate(grid.keys)
-        ]
-        columns.append(self.cells.column("n", [str(sum(len(row.observations) for row in line.rows)) for line in rows]))
+        columns = self._key_columns(grid, rows)
+        columns.append(["n", *(str(sum(len(row.observations) for row in line.rows)) for line in rows)])
         for metric in grid.table.metrics:
             values = [self.cells.value(line, 0, metric, scales[metric], uniform=1) for line in rows]
             columns.append(self.cells.padded(f"{metric} [{scales[metric].unit}]", values))
@@ -303,20 +292,14 @@ class _Text:
         else:
             heads = [f"efficiency, {name}" if self.detail is Detail.FULL else name for name in names]
             values = [[cells.get(number, ("", "-"))[1] for number in range(len(names))] for cells in rows.values()]
-        columns = [
-            self.cells.column(head, [key[number] for key in rows])
-            for number, head in enumerate(["scaling", *map(self.cells.head, grid.keys)])
-        ]
-        keys = [list(row) for row in zip(*columns, strict=True)]
-        ends = [heads, *values], ["reference", *(key[-1] for key in rows)]
-        return [[*key, *cells, reference] for key, cells, reference in zip(keys, *ends, strict=True)]
+        first = ["scaling", *map(self.cells.head, grid.keys), *heads, "reference"]
+        return [first, *([*key[:-1], *cells, key[-1]] for key, cells in zip(rows, values, strict=True))]
 
     # Cells
 
     def _key_columns(self, grid: Grid, lines: Sequence[Line]) -> list[list[str]]:
         return [
-            self.cells.column(self.cells.head(name), [line.keys[number] for line in lines])
-            for number, name in enumerate(grid.keys)
+            [self.cells.head(name), *(line.keys[number] for line in lines)] for number, name in enumerate(grid.keys)
         ]
 
     # Pictures

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sifmark.core.console import counted, fold_first, has_room, room_of_first
+from sifmark.core.console import fold_first
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.columns import SYSTEM_NAMES, cell_text
 from sifmark.results.comparison.intervals import CONFIDENCE, Ratio
@@ -18,7 +18,6 @@ from sifmark.studies.analysis.scaling import ScalingCurve, ScalingPoint
 from sifmark.studies.analysis.step_time import COMMUNICATION, EVIDENCE, PARTS, Part
 
 MISSING, UNKNOWN = "-", "not known"
-MOST_NOTES = 12
 _NAME_WIDTH = 20  # columns that the name of a workload gets at least
 _NAMES = {"bus_bandwidth": "bus bandwidth", "power_per_device": "power/device", "rank_spread": "rank spread"}
 _SHORT = {"devices": "dev"}  # on a narrow terminal
@@ -38,7 +37,7 @@ def report_lines(curves: Sequence[ScalingCurve], style: TableStyle, limit: float
     if len(curves) > 1:
         overview = _overview(named, limit, style)
         if style.width is not None:
-            overview = fold_first(overview, room_of_first(overview, style.width, _NAME_WIDTH))
+            overview = fold_first(overview, style.width, _NAME_WIDTH)
         yield from style.table(overview)
     groups: dict[tuple[str, ...], list[_Named]] = defaultdict(list)
     for each in named:
@@ -51,9 +50,7 @@ def report_lines(curves: Sequence[ScalingCurve], style: TableStyle, limit: float
     texts += disturbances_of(list(rows.values()))
     texts += _counted(map(_bounds, named))
     yield from [""] * bool(texts)
-    yield from map(style.line, texts[:MOST_NOTES])
-    if len(texts) > MOST_NOTES:
-        yield style.line(f"and {counted(len(texts) - MOST_NOTES, 'note')} more: --format json has them all")
+    yield from style.notes(texts)
 
 
 def rows_of(curves: Sequence[ScalingCurve], limit: float) -> list[list[Any]]:
@@ -157,10 +154,9 @@ def _group_lines(members: Sequence[_Named], style: TableStyle, limit: float) -> 
     if len(systems) == 1:
         yield from style.table(_speed_cells(members))
     else:
-        scale = _scale_of(members)
-        yield style.line(f"throughput [{scale.unit}], and efficiency")
-        for part in _fitting(members, systems, scale, style):
-            yield from style.table(part)
+        yield style.line(f"throughput [{_scale_of(members).unit}], and efficiency")
+        for table in style.parts(systems, lambda part: _system_cells(members, part, style)):
+            yield from style.table(table)
     yield ""
     yield style.line("where the time of a step goes:")
     yield ""
@@ -169,22 +165,9 @@ def _group_lines(members: Sequence[_Named], style: TableStyle, limit: float) -> 
     yield from map(style.line, _bends(members, limit))
 
 
-def _fitting(
-    members: Sequence[_Named], systems: Sequence[str], scale: Scale, style: TableStyle
-) -> Iterator[list[list[str]]]:
-    """Yield one table with a column for each system, or several with fewer each where that makes them fit."""
-    for size in range(len(systems), 0, -1):
-        parts = [systems[begin : begin + size] for begin in range(0, len(systems), size)]
-        tables = [_system_cells(members, part, scale, style) for part in parts]
-        if size == 1 or all(has_room(table, style.width) for table in tables):
-            yield from tables
-            return
-
-
-def _system_cells(
-    members: Sequence[_Named], systems: Sequence[str], scale: Scale, style: TableStyle
-) -> list[list[str]]:
+def _system_cells(members: Sequence[_Named], systems: Sequence[str], style: TableStyle) -> list[list[str]]:
     """Return a row for each point of any curve, with throughput and efficiency of these systems."""
+    scale = _scale_of(members)
     rows: dict[tuple[int, ...], dict[str, str]] = defaultdict(dict)
     for each in members:
         for point in each.curve.points:
@@ -192,8 +175,8 @@ def _system_cells(
             rows[key][each.system] = _point_text(point, scale, style)
     kept = {key: cells for key, cells in sorted(rows.items()) if cells.keys() & set(systems)}
     heads = ["devices", "nodes", "batch", *systems]
-    table = [[*map(str, key[1:]), *(cells.get(each, MISSING) for each in systems)] for key, cells in kept.items()]
-    table = _numbers_right([heads, *table], 3)
+    table = [heads]
+    table += [[*map(str, key[1:]), *(cells.get(each, MISSING) for each in systems)] for key, cells in kept.items()]
     return table if any(key[2] > 1 for key in kept) else [[row[0], *row[2:]] for row in table]
 
 
@@ -202,12 +185,6 @@ def _point_text(point: ScalingPoint, scale: Scale, style: TableStyle) -> str:
     value = MISSING if measured.value is None else scale.text(measured.value, measured.low, measured.high)
     text = value if style.width is None else compact(value)
     return text if point.is_reference else f"{text}  {efficiency_text(point.efficiency, style)}"
-
-
-def _numbers_right(table: list[list[str]], columns: int) -> list[list[str]]:
-    """Return a table in whose first columns numbers end together."""
-    widths = [max(map(len, column)) for column in list(zip(*table, strict=True))[:columns]]
-    return [[*(c.rjust(w) for c, w in zip(row, widths, strict=False)), *row[columns:]] for row in table]
 
 
 def _scale_of(members: Sequence[_Named]) -> Scale:
@@ -262,7 +239,7 @@ def _time_lines(members: Sequence[_Named], style: TableStyle) -> Iterator[str]:
     points = [(each.system, point) for each in members for point in each.curve.points]
     shown = [name for name in EVIDENCE if any(point.time.evidence[name].value is not None for _, point in points)]
     table = _time_cells(points, shown)
-    if has_room(table, style.width):
+    if style.has_room(table):
         yield from style.table(table)
         return
     table = _time_cells([(name, point) for name, point in points if not point.is_reference], ())

@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import CheckFailed
 from sifmark.engines.locate import has_device
 from sifmark.engines.start import check_image, find
 from sifmark.studies.running.budget import most_informative_first
 from sifmark.studies.running.execute import ReadySystem
-from sifmark.studies.running.shares import Machine, machine_for
+from sifmark.studies.running.shares import Machine, machine_for, threads_of
 from sifmark.studies.study import PlannedRun, RunState, StudyPlan, System
 
 
@@ -50,14 +50,26 @@ def prepare_systems(
     plan: StudyPlan, runs: Iterable[PlannedRun], settings: Settings, jobs: int
 ) -> dict[str, tuple[ReadySystem, Machine]]:
     """Look at the images of the systems that runs are on. Raises SifmarkError for one that cannot run here."""
-    names = dict.fromkeys(planned.run.system for planned in runs)
+    of_system: dict[str, list[PlannedRun]] = {}
+    for planned in runs:
+        of_system.setdefault(planned.run.system, []).append(planned)
     systems = {system.name: system for system in plan.study.systems}
-    ready = {name: _prepared(systems[name], settings, jobs) for name in names}
-    for name, (system, _) in ready.items():
+    ready = {name: _prepared(systems[name], settings, jobs) for name in of_system}
+    for name, (system, machine) in ready.items():
+        _require_threads(of_system[name], machine)
         if system.image.facts["identity"] != plan.images[name]:
             cause = f"the image of system {name} was replaced while the study was planned"
             raise CheckFailed(cause, "run the study again if that was you", code="image-altered")
     return ready
+
+
+def _require_threads(runs: Iterable[PlannedRun], machine: Machine) -> None:
+    """Raise UsageError if runs would compute with fewer threads side by side than alone, and count as the same runs."""
+    free = next((each for each in runs if not threads_of(each.run.arguments)), None)
+    if free is not None and machine.jobs > 1 and not machine.devices:
+        cause = f"--jobs {machine.jobs}: {free.run.group} leaves its threads to the processors that a run has"
+        remedy = "use --jobs 1, or set threads in the study: results with others are of other runs"
+        raise UsageError(cause, remedy, code="invalid-option")
 
 
 def _prepared(system: System, settings: Settings, jobs: int) -> tuple[ReadySystem, Machine]:

@@ -14,10 +14,10 @@ from sifmark.core.errors import SifmarkError
 from sifmark.core.files import is_full
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
+from sifmark.studies.estimate import Estimates
 from sifmark.studies.events import log_of_events
 from sifmark.studies.folder import lock_of
 from sifmark.studies.outcomes import RunOutcome
-from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
 from sifmark.studies.running.shares import Machine, Share, Shares
 from sifmark.studies.states import ended_outcome
@@ -177,7 +177,7 @@ class StudyRunner:
     def _fits(self, planned: PlannedRun) -> bool:
         if self._until is None:
             return True
-        return time.monotonic() + (self._estimates.seconds(planned) or 0.0) <= self._until
+        return time.monotonic() + (self._estimates.seconds(planned.run, planned.seconds) or 0.0) <= self._until
 
     def _work(self, planned: PlannedRun, share: Share, lock: int, locks: ExitStack, pipe: ProgressPipe | None) -> None:
         """Do a run; a thread calls this."""
@@ -207,7 +207,8 @@ class StudyRunner:
         del progress.active[event.planned.key]
         if isinstance(event, Broken):
             raise as_failure(event.error)
-        self._estimates.learn(event.planned, event.seconds)
+        is_whole = event.outcome.state is RunState.DONE and not event.outcome.reason
+        self._estimates.learn(event.planned.run, event.seconds, event.planned.seconds, is_whole=is_whole)
         self._note(progress, event)
         if event.outcome.lacks_device:
             cause = f"this host does not have the device of {event.planned.run.system}"

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -126,14 +126,13 @@ def _cores_of(machine: Machine, arguments: Sequence[str], devices: int) -> int:
     if machine.jobs == 1:
         return len(machine.cores)
     part = devices / len(machine.devices) if machine.devices else 1 / machine.jobs
-    asked = max(_values(arguments, _THREADS), default=0)
-    return max(1, min(len(machine.cores), max(int(len(machine.cores) * part), asked)))
+    return max(1, min(len(machine.cores), max(int(len(machine.cores) * part), threads_of(arguments))))
 
 
-def _values(arguments: Sequence[str], option: str) -> Iterator[int]:
-    for word, value in pairwise(arguments):
-        if word == option and value.isdecimal():
-            yield int(value)
+def threads_of(arguments: Sequence[str]) -> int:
+    """Return how many threads the arguments of an image ask for; 0 if they leave it to the image."""
+    asked = (int(value) for word, value in pairwise(arguments) if word == _THREADS and value.isdecimal())
+    return max(asked, default=0)
 
 
 def _device_names(variable: str, devices: int | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from entrypoints.contract import cards
 from entrypoints.contract.messages import Data, Evaluated, Phase, Skipped, Step
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
-from entrypoints.runs import progress
+from entrypoints.runs import pace, progress
 from entrypoints.runs.pace import Pace
 from entrypoints.system import console
 
@@ -56,6 +56,34 @@ def test_an_evaluation_says_what_it_knows(quality, said):
 def test_a_duration_has_its_own_time_left():
     shown = follow(io.StringIO(), "--duration", "60", "--warmup-steps", "2")
     assert shown.line() == "measuring step 6, 4.000 images/s, 52 s left"
+
+
+def test_what_steps_do_not_say_of_the_pace_the_clock_does(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    shown = progress.Progress(
+        resolve(parse(("--steps", "10")), cards.load()["resnet50"], None), "images", io.StringIO()
+    )
+    shown.follow(Phase("steady", 0.0))
+    for _ in range(5):
+        now[0] += 7.0  # a step that says 2 s, and evaluation
+        shown.follow(Step(2.0, 0.0, 8, 1, None))
+    assert shown.pace.left() == 35.0
+
+
+@pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["terminal", "log"])
+def test_a_phase_that_reports_nothing_shows_that_it_lives(stream, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    resolved = resolve(parse(("--steps", "10")), cards.load()["resnet50"], None)
+    shown = progress.Progress(resolved, "images", stream, phase="check")
+    for _ in range(60):
+        now[0] += 1.0
+        shown.beat(())
+    said = stream.getvalue()
+    assert "checking correctness, 60 s" in said
+    assert said.count("checking") == (60 if stream.isatty() else 2)
+    assert shown.pace.as_json()["phase"] == "checking correctness, 60 s"
 
 
 def test_an_input_bound_run_says_so():

@@ -49,6 +49,24 @@ def test_durations(seconds, text):
     assert duration_text(seconds) == text
 
 
+@pytest.mark.parametrize("width", [60, 71, 91])
+def test_on_a_terminal_lines_are_folded_between_words_but_for_what_is_copied(whole, width):
+    whole["provenance"]["stand_in"] = True
+    whole["environment"]["preloaded"] = [f"/usr/lib/lib{number}.so" for number in range(9)]
+    place = f"results/{'x' * 90}.json"
+    lines, at_once = report(whole, place, width), report(whole, place)
+    assert all(len(line) <= width for line in lines[:-2]) and lines[-2:] == at_once[-2:]
+    assert " ".join(" ".join(lines).split()) == " ".join(" ".join(at_once).split()) and len(lines) > len(at_once)
+
+
+def test_a_run_that_was_stopped_in_its_check_says_so_and_how_long_that_took(whole):
+    whole["status"] = {**whole["status"], "state": "interrupted", "message": "stopped by SIGINT"}
+    whole["numerics"] = {"state": "not_run", "reason": "cut", "seconds": 20.0, "precisions": [], "run_checks": []}
+    assert report(whole, None)[0].endswith("interrupted in 32 s, during the correctness check: stopped by SIGINT")
+    del whole["numerics"]["seconds"]
+    assert report(whole, None)[0].endswith("interrupted in 12 s: stopped by SIGINT")
+
+
 def test_the_report_has_the_number_first_and_the_place_last(whole):
     lines = report(whole, "results/a b.json")
     assert lines[:3] == [

@@ -1,9 +1,11 @@
 """sifmark run with repeats: who is run when, how often, and what is said of it. Images are a script."""
 
 import json
+import signal
 import socket
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import sifmark
 from sifmark.commands.images import run
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
+from sifmark.core.signals import unwind_on_signals
 from sifmark.doctor import load
 from sifmark.engines.library import ResultWatch
 
@@ -154,6 +157,43 @@ def test_an_order_to_stop_ends_all(settings: Settings) -> None:
     write("alpha", STEADY, status__state="interrupted", status__exit_code=143)
     assert ends(lambda: run("resnet50-cpu", settings, ["--output", "out/"], "2", variant=BOTH, interleave=True)) == 143
     assert order() == ["alpha"]
+
+
+@pytest.fixture
+def unwinding() -> Iterator[None]:
+    """Signals as a command takes them."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    unwind_on_signals()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("unwinding")
+def test_an_order_that_comes_when_a_run_is_done_ends_all(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for site in ("alpha", "beta"):
+        write(site, STEADY)
+    late = "import os, signal; signal.signal(15, signal.SIG_IGN); os.kill(os.getppid(), 15)\nsys.exit("
+    monkeypatch.setattr(sys.modules[__name__], "IMAGE", IMAGE.replace("sys.exit(", late))
+    assert ends(lambda: run("resnet50-cpu", settings, ["--output", "out/"], "2", variant=BOTH, interleave=True)) == 143
+    assert order() == ["alpha"] and len(list(Path("out").glob("*own.json"))) == 1
+
+
+@pytest.mark.usefixtures("unwinding")
+def test_an_order_that_comes_while_a_run_is_started_ends_all(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for site in ("alpha", "beta"):
+        write(site, STEADY)
+    start = subprocess.Popen
+
+    def started(*words: Any, **options: Any) -> Any:
+        signal.raise_signal(signal.SIGTERM)
+        return start(*words, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    assert ends(lambda: run("resnet50-cpu", settings, ["--output", "out/"], "2", variant=BOTH, interleave=True)) == 143
+    assert not Path("ledger").exists() or order() == ["alpha"]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def test_studies_are_listed_with_the_sites_own(folder: Path, capsys: pytest.Capt
 def test_a_plan_has_a_row_for_each_group(capsys: pytest.CaptureFixture[str]) -> None:
     text = typed(capsys, *SMALL)
     assert "here: the image is not here: sifmark build cpu" in text
-    assert re.search(r"^here +resnet50-training +batch_size 2 +2 +0 +2 +~", text, re.MULTILINE)
+    assert re.search(r"^here +resnet50-training +2 of batch_size +2 +~", text, re.MULTILINE)
+    assert "device hours" not in text, "of one device these are its time"
     assert text.splitlines()[-1].startswith("in all 11 runs: 11 to do; to do: ~")
     assert len(typed(capsys, *SMALL, "--format", "csv").splitlines()) == 1 + 6
     assert typed(capsys, *SMALL, "--format", "markdown").startswith("| system | runs of |")

@@ -3,18 +3,22 @@
 import json
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.fake_studies import ScriptEngine
+from unit.fake_studies import ScriptEngine, plan_of, run_of
 from unit.fakes import settings_for
 
 from sifmark.commands import studies
+from sifmark.commands.study_views import StudyDisplay
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.doctor import load
+from sifmark.studies.estimate import Estimates
+from sifmark.studies.running.runner import Progress
 
 STUDY = """
 title = "A study"
@@ -169,6 +173,27 @@ def test_watching_ends_when_all_is_done(
     studies.run(settings, study=file)
     watching.join(timeout=60)
     assert not watching.is_alive() and "2 of 2 runs" in capsys.readouterr().out
+
+
+def test_the_time_left_is_that_of_runs_side_by_side_and_in_progress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, estimates, display = [0.0], Estimates(), StudyDisplay(plain=True)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    plan = plan_of(tmp_path, *(run_of(batch_size=size) for size in (1, 2, 4)), seconds=100.0)
+    first, second, third = plan.runs
+    with display.watching(plan, plan.runs, 2, estimates):
+        both = Progress(deque([third]), active={first.key: first, second.key: second})
+        assert display._left(both) == "; about 2 min 30 s left"
+        clock[0] = 60.0
+        assert display._left(both) == "; about 1 min 30 s left"
+        estimates.learn(first.run, 60.0, 100.0)
+        last = Progress(deque(), active={second.key: second, third.key: third})
+        assert display._left(last) == "; about 1 min 0 s left", (
+            "the third run has just begun, and is as fast as the first"
+        )
+        clock[0] = 1000.0
+        assert display._left(last) == "", "who takes longer than estimated has an end nobody knows"
 
 
 def test_only_tables_are_watched(settings: Settings) -> None:

@@ -48,6 +48,27 @@ def test_on_a_terminal_no_cell_moves_the_cursor(monkeypatch: pytest.MonkeyPatch)
     assert "\x1b]" not in shown and "\x07" not in shown
 
 
+def test_on_a_terminal_warnings_are_folded_between_words_and_commands_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = Terminal()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("COLUMNS", "80")
+    terminal._console.cache_clear()
+    path = f"results/{'x' * 80}.json"
+    terminal.warn(f"threads waited for half of their time, which the result {path} says too")
+    terminal.status(f"+ apptainer run {path} --steps 4 --warmup-steps 2")
+    terminal._console.cache_clear()
+    *warning, command = stream.getvalue().splitlines()
+    assert [line.strip() for line in warning] == [
+        "warning: threads waited for half of their time, which the result",
+        path,
+        "says too",
+    ]
+    assert command == f"+ apptainer run {path} --steps 4 --warmup-steps 2"
+
+
 def test_in_a_log_a_transfer_is_reported_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,6 +114,16 @@ def test_a_state_is_coloured_in_its_own_cell(capsys: pytest.CaptureFixture[str])
 
 def test_wide_characters_take_two_columns() -> None:
     assert list(console.align_columns([["name", "x"], ["結果", "1"]])) == ["name  x", "結果  1"]
+
+
+def test_a_table_is_folded_between_words_where_that_suffices() -> None:
+    rows = [["runs of", "axes", "time"], ["resnet50-training", "2 of batch_size x 3 repeats", "~1 min 25 s"]]
+    words = {word for row in rows for cell in row for word in cell.split()}
+    for width in range(37, 70):  # the longest word of each column, and the gaps between these
+        lines = list(console.align_columns(rows, width=width))
+        assert max(map(len, lines)) <= width and {word for line in lines for word in line.split()} == words
+    narrow = list(console.align_columns(rows, width=30))
+    assert max(map(len, narrow)) <= 30, "in less room words are cut"
 
 
 def test_the_library_is_silent_unless_it_is_given_a_reporter(capsys: pytest.CaptureFixture[str]) -> None:

@@ -636,7 +636,7 @@ def test_results_that_were_not_steady_are_compared_and_named(
     drifted = result(steadiness__steady=False)
     unknown = result(steadiness__steady=None, steadiness__reason="4 timed steps where 40 are needed")
     compare_results(str(write(tmp_path / "some", [drifted, unknown, result()])))
-    note = "not steady within the timed window: 1 results, for example"
+    note = "not steady within the timed window in 1 result, for example"
     assert f"{note} {tmp_path / 'some' / drifted['id']}.json" in capsys.readouterr().out
     compare_results(str(write(tmp_path / "none", [unknown, result()])))
     assert "not steady" not in capsys.readouterr().out
@@ -681,7 +681,7 @@ def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: p
     calm = result(**quiet, conditions_after__run_delay={"value": 0.3, "unit": "%"})
     compare_results(str(write(tmp_path / "some", [busy, calm])))
     output = " ".join(capsys.readouterr().out.split())
-    assert f"warning: the host was busy in 1 results, for example {tmp_path / 'some' / busy['id']}.json" in output
+    assert f"warning: the host was busy in 1 result, for example {tmp_path / 'some' / busy['id']}.json" in output
     compare_results(str(write(tmp_path / "none", [calm])))
     assert "busy" not in capsys.readouterr().out
 
@@ -690,7 +690,7 @@ def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: p
 def test_results_of_a_run_that_was_stopped_are_named_as_such(share: float, named: bool) -> None:
     stalled = result(steadiness__outliers={"count": 3, "share_of_steps": 0.01, "share_of_time": share})
     text = as_text(ask([stalled, result()]))
-    note = f"something stopped the run for over 10% of the timed window in 1 results, for example {stalled['id']}.json"
+    note = f"something stopped the run for over 10% of the timed window in 1 result, for example {stalled['id']}.json"
     assert (f"warning: {note}. Do not publish these numbers" in text) is named
     assert "busy" not in text
 
@@ -698,7 +698,7 @@ def test_results_of_a_run_that_was_stopped_are_named_as_such(share: float, named
 def test_results_of_a_throttled_device_are_compared_and_named() -> None:
     hot, capped = (documents.under_load(kind, kind, 0.5) for kind in ("heat", "power"))
     text = as_text(ask([hot, capped]))
-    note = "heat or hardware held the clocks of a device down in 1 results, for example"
+    note = "heat or hardware held the clocks of a device down in 1 result, for example"
     assert f"warning: {note} {hot['id']}.json. Do not publish these numbers" in text
 
 

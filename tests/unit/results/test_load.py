@@ -187,6 +187,12 @@ def test_another_document_is_no_result(tmp_path: Path) -> None:
     assert judged.problems == ("is not a sifmark result: it has no schema_version",)
 
 
+def test_a_record_of_an_experiment_is_no_result_and_says_what_it_is() -> None:
+    (judged,) = load_file(str(paths.CHECKOUT / "measured" / "nvidia-h200" / "peak-matmul.json"))
+    (problem,) = judged.problems
+    assert problem.startswith("is what benchmarks/device.py keeps of an experiment, and not a sifmark result")
+
+
 @pytest.mark.parametrize("version", ["0.9", None, 1.0, [], {"a": 1}, "x" * 10**6])
 def test_unknown_versions_are_refused_by_name(tmp_path: Path, version: Any) -> None:
     (judged,) = load_file(str(write(tmp_path, "a.json", json.dumps({"schema_version": version}).encode())))

@@ -24,12 +24,12 @@ from unit.fakes import settings_for
 from unit.refusals import refused
 
 from sifmark.core import paths
-from sifmark.core.errors import SifmarkError
+from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.results.envelope import envelope_path
+from sifmark.studies.estimate import Estimates
 from sifmark.studies.evidence import read_evidence
 from sifmark.studies.folder import log_of
-from sifmark.studies.running.budget import Estimates
 from sifmark.studies.running.local import prepare_systems
 from sifmark.studies.running.runner import Progress, StudyRunner
 from sifmark.studies.running.shares import Shares
@@ -148,10 +148,22 @@ def test_an_image_that_was_replaced_after_the_plan_is_not_started(do: Do, tmp_pa
     assert not started(plan)
 
 
+def test_runs_that_would_have_fewer_threads_side_by_side_are_refused(
+    do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    plan = plan_of(tmp_path, run_of("here", "--threads", "1", batch_size=1), run_of("here", batch_size=2))
+    with refused(UsageError, "invalid-option", "threads"):
+        do(plan, jobs=2)
+    assert not started(plan)
+    do(plan, jobs=1)
+
+
 def test_side_by_side_runs_have_their_own_processors_and_devices(
     do: Do, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plan = plan_of(tmp_path, *(run_of("here", "--seconds", "0.5", batch_size=size) for size in (1, 2)))
+    words = ("--seconds", "0.5", "--threads", "1")
+    plan = plan_of(tmp_path, *(run_of("here", *words, batch_size=size) for size in (1, 2)))
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     do(plan, jobs=2)
     logs = sorted(log_of(planned).read_text().split("processors")[1].strip() for planned in plan.runs)

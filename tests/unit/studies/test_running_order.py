@@ -1,5 +1,6 @@
 """Which runs come first when time is short, and how long they will take."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,8 @@ from unit.fake_studies import plan_of, run_of
 from unit.refusals import refused
 
 from sifmark.core.errors import UsageError
-from sifmark.studies.running.budget import Estimates, most_informative_first, parse_budget
+from sifmark.studies.estimate import Estimates
+from sifmark.studies.running.budget import most_informative_first, parse_budget
 from sifmark.studies.study import Scalar
 
 
@@ -58,14 +60,27 @@ def test_every_value_of_an_axis_of_names_is_an_end(tmp_path: Path) -> None:
     }
 
 
-def test_estimates_follow_what_runs_took(tmp_path: Path) -> None:
-    plan = plan_of(tmp_path, run_of(batch_size=1), run_of(batch_size=2), seconds=10.0)
-    unknown = plan_of(tmp_path, run_of(batch_size=4))
-    first, second = plan.runs
-    estimates = Estimates()
-    assert estimates.seconds(first) == 10 and estimates.seconds(unknown.runs[0]) is None
-    assert estimates.total([*plan.runs, *unknown.runs]) is None
-    estimates.learn(first, 30.0)
-    assert estimates.seconds(second) == 30 and estimates.total([second, second], side_by_side=2) == 30
-    estimates.learn(unknown.runs[0], 5.0)
-    assert estimates.seconds(unknown.runs[0]) == 5
+def test_estimates_follow_what_runs_took() -> None:
+    estimates, first, second = Estimates(), run_of(batch_size=1), run_of(batch_size=2)
+    assert estimates.seconds(first, 10.0) == 10 and estimates.seconds(first, None) is None
+    estimates.learn(first, 30.0, 10.0)
+    assert estimates.seconds(second, 20.0) == 60, "of the same workload"
+    assert estimates.seconds(replace(first, repeat=2), 10.0) == 30
+    estimates.learn(replace(first, repeat=2), 40.0, 10.0)
+    assert estimates.seconds(replace(first, repeat=3), 10.0) == 35, "as its repeats on average"
+    estimates.learn(run_of(batch_size=4), 5.0, None)
+    assert estimates.seconds(run_of(batch_size=8), None) == 5
+
+
+def test_a_short_run_says_little_of_other_workloads() -> None:
+    estimates, other = Estimates(), run_of(workload="lstm")
+    estimates.learn(run_of(workload="matmul"), 1.0, 15.0)
+    assert estimates.seconds(other, 100.0) == pytest.approx(100 * 61 / 75)
+    estimates.learn(run_of(workload="resnet50"), 600.0, 300.0)
+    assert estimates.seconds(other, 100.0) == pytest.approx(100 * 661 / 375)
+
+
+def test_a_run_that_did_not_fit_says_nothing_of_smaller_ones() -> None:
+    estimates, large = Estimates(), run_of(batch_size=4096)
+    estimates.learn(large, 4.0, 600.0, is_whole=False)
+    assert estimates.seconds(run_of(batch_size=1), 20.0) == 20 and estimates.seconds(large, 600.0) == 4

@@ -96,7 +96,7 @@ def test_rows_and_reasons_of_a_plan(tmp_path: Path) -> None:
     plan = plan_study(Request(str(tmp_path / "s.toml"), systems=("a:cpu", "b:cuda")), settings)
     first, second = rows_of(plan)
     assert (first.system, second.system, first.runs) == ("a", "b", 15)
-    assert first.axes == "precision 3 x batch_size 2 x repeat 3 - 3"
+    assert first.axes == "3 of precision x 2 of batch_size x 3 repeats - 3"
     assert first.states == {RunState.TO_DO: 6, RunState.CANNOT_RUN: 9}
     assert first.seconds == pytest.approx(total(each.seconds for each in plan.runs if each.run.system == "a"))
     (remark, *_) = [each for each in remarks_of(plan) if each.state is RunState.CANNOT_RUN]
