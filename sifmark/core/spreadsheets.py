@@ -4,6 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import chain
 from typing import Any, TextIO
 
 from sifmark.core.console import printable
@@ -11,6 +13,7 @@ from sifmark.core.console import printable
 # How formulas begin, the wide characters where Japanese is written. Tabs and returns are spelled out.
 # Source: owasp.org/www-community/attacks/CSV_Injection
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_AS_THEY_ARE = (int, float, type(None))
 _NUMBER = re.compile(r"-(\d[\d,]*(\.\d+)?([eE][+-]?\d+)?)?", re.ASCII)  # or the dash of what is missing
 
 
@@ -30,10 +33,11 @@ def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) 
     """Return records as CSV, with these columns and one for every other key of theirs."""
     kept = list(records)
     stream = io.StringIO()
-    write_csv(stream, dict.fromkeys((*columns, *(name for record in kept for name in record))), kept)
+    write_csv(stream, dict.fromkeys(chain(columns, *kept)), kept)
     return stream.getvalue()
 
 
+@lru_cache(maxsize=1 << 14)  # the metrics of a run repeat what describes it
 def spreadsheet_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
     shown = printable(text)
@@ -42,6 +46,6 @@ def spreadsheet_text(text: str) -> str:
 
 
 def _cell(value: Any) -> int | float | str | None:
-    if value is None or isinstance(value, int | float):
+    if isinstance(value, _AS_THEY_ARE):
         return value
     return spreadsheet_text(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from sifmark.results.catalogue import headlines, rates
-from sifmark.results.comparison.compare import Comparison, compare_observations
+from sifmark.results.comparison.compare import Comparison, compare_each
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.observation import Observation
@@ -45,7 +45,7 @@ class ReportResult:
     own_marks: tuple[Mark, ...] | None = None  # where the document is not the whole one
     own_origin: RunIdentity | None = None  # where labels stand for names in the document
 
-    @property
+    @cached_property
     def marks(self) -> tuple[Mark, ...]:
         """The reasons not to publish it."""
         return marks_of_result(self.document) if self.own_marks is None else self.own_marks
@@ -250,8 +250,9 @@ class ReportResults:
     def compare(self, metric: str) -> Comparison:
         """Return what `compare --metrics METRIC`, with the baseline, makes of all results."""
         if metric not in self._comparisons:
+            named = {metric, THROUGHPUT, *self.metrics}
             query = Query(
-                metrics=(metric,),
+                metrics=tuple(sorted(named.difference(self._comparisons))),
                 more_fields=(self.by,),
                 allowed=self.allowed,
                 baseline=self._baseline,
@@ -259,7 +260,7 @@ class ReportResults:
                 between=self.between,
             )
             observations = [*(each.observation for each in self.members), *self.references]
-            self._comparisons[metric] = compare_observations(observations, query)
+            self._comparisons |= compare_each(observations, query)
         return self._comparisons[metric]
 
     def points(self, metric: str) -> Mapping[SectionKey, Sequence[Point]]:

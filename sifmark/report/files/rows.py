@@ -9,7 +9,7 @@ from sifmark.report.report import Report
 from sifmark.report.results import OURS
 from sifmark.results.comparison.exports import Record, comparison_records
 from sifmark.results.load import study_of
-from sifmark.results.marks import marks_of
+from sifmark.results.marks import marks_of_number
 from sifmark.results.tidy import ResultPlace, Table, columns, rows
 
 
@@ -34,7 +34,7 @@ def _configurations(report: Report) -> Iterator[Record]:
     for metric in results.metrics:
         for row, record in comparison_records(results.compare(metric)):
             ours = results.of_row(row) if row.side == OURS else ()
-            marks = marks_of(each.document for each in ours)
+            marks = marks_of_number(each.marks for each in ours)
             yield {**record, "marks": ", ".join(mark.name for mark in marks)}
 
 

@@ -10,7 +10,7 @@ from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_
 from sifmark.report.describe import quantity_text
 from sifmark.report.site.read import METRICS, SiteResult
 from sifmark.results.catalogue import rates
-from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
+from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_each
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
 from sifmark.results.comparison.observation import NODES, PLATFORM
 from sifmark.results.comparison.query import Query
@@ -102,7 +102,8 @@ class Measurements:
 def measured(members: Sequence[SiteResult], by: str) -> Measurements:
     """Return what `compare` says of some results, metric by metric, with systems named by a field."""
     by_id = {each.id: each for each in members}
-    comparisons = _comparisons(members, by)
+    metrics = tuple(name for name in METRICS if name == THROUGHPUT or any(_has_value(each, name) for each in members))
+    comparisons = compare_each([each.observation for each in members], Query(metrics, more_fields=(by,)))
     numbers = {metric: _numbers(comparison, metric) for metric, comparison in comparisons.items()}
     rows = [row for table in comparisons[THROUGHPUT].tables for row in _rows(table, by, by_id, numbers)]
     titles = {each.observation.group: each.observation.title for each in reversed(members)}
@@ -116,16 +117,6 @@ def measured(members: Sequence[SiteResult], by: str) -> Measurements:
         failures=tuple(_failures(members, by)),
         refused=tuple(sorted(refused)),
     )
-
-
-def _comparisons(members: Sequence[SiteResult], by: str) -> dict[str, Comparison]:
-    """Return what `compare` makes of each metric by itself, so that mixed meters refuse energy and not throughput."""
-    observations = [each.observation for each in members]
-    metrics = [name for name in METRICS if name == THROUGHPUT or any(_has_value(each, name) for each in members)]
-    together = compare_observations(observations, Query(tuple(metrics), more_fields=(by,)))
-    if not together.refused:  # then each by itself has the same rows
-        return dict.fromkeys(metrics, together)
-    return {name: compare_observations(observations, Query((name,), more_fields=(by,))) for name in metrics}
 
 
 def system_of(result: SiteResult, by: str) -> str:
