@@ -8,14 +8,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from sifmark.core.console import counted
 from sifmark.report.describe import (
     MIB_PER_GIB,
     describe_failure,
     describe_published,
+    factor_text,
+    listed,
     mean_text,
     memory_of_device,
     quantity_text,
-    repeats_text,
+    short,
+    slug,
 )
 from sifmark.report.forms import (
     LONGEST_NAME,
@@ -40,7 +44,6 @@ from sifmark.report.forms import (
 )
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.report.svg import tick_text
-from sifmark.report.texts import factor_text, listed, short, slug
 from sifmark.report.workloads import GENERATION, REQUESTS, Workload
 from sifmark.results.comparison.intervals import mean
 from sifmark.results.comparison.observation import CONCURRENCY
@@ -443,7 +446,7 @@ def _by_size(section: Section) -> list[tuple[str, Point, dict[int, list[float]]]
 
 def _size_spot(label: str, size: int, point: Point, values: list[float]) -> Spot:
     measured = mean(values)
-    words = f"{label}, {format_scaled(size, 'B')}: {mean_text(measured)} GB/s, {repeats_text(measured.count)}"
+    words = f"{label}, {format_scaled(size, 'B')}: {mean_text(measured)} GB/s, {counted(measured.count, 'repeat')}"
     return Spot(float(size), measured.value or 0.0, measured.low, measured.high, words, bool(point.marks))
 
 

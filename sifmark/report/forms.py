@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sifmark.report.describe import describe
+from sifmark.report.describe import describe, distinct, short, variant, variant_fields
 from sifmark.report.results import Point, ReportResults
 from sifmark.report.svg import (
     Bar,
@@ -21,8 +21,6 @@ from sifmark.report.svg import (
     tick_text,
     ticks_of,
 )
-from sifmark.report.texts import distinct, short
-from sifmark.report.variants import variant, variant_fields
 from sifmark.results.comparison.intervals import Ratio
 
 HEIGHT = 190.0  # px between the axes
@@ -44,6 +42,13 @@ class Figure:
     title: str
     note: str  # what is not said by the title: a unit, a condition
     plot: Plot
+
+
+def numbered(name: str, title: str, plots: Sequence[Plot]) -> list[Figure]:
+    """Return plots with names of files: the first has that of all, others a number behind it."""
+    numbers = range(1, len(plots) + 1)
+    names = [name if number == 1 else f"{name}-{number}" for number in numbers]
+    return [Figure(each, title, "", plot) for each, plot in zip(names, plots, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,13 @@ class Axis:
     def ticks(self, scale: Scale) -> list[float]:
         """Return the ticks on a scale."""
         return [tick for tick in self.at if scale.has(tick)] or ticks_of(scale)
+
+
+def places_axis(title: str, values: Iterable[float]) -> Axis:
+    """Return a logarithmic axis for what is doubled, such as batch sizes and devices: ticks where runs are."""
+    at = sorted(set(values))
+    room = (at[-1] / at[0]) ** 0.04 if len(at) > 1 else 2.0
+    return Axis(title, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
 
 
 @dataclass(frozen=True)

@@ -344,6 +344,24 @@ class ReportResults:
         )
 
     @property
+    def measured(self) -> int:
+        """How many results are measurements."""
+        return len(self.members) - len(self.failures)
+
+    @cached_property
+    def days(self) -> tuple[str, str]:
+        """The days of the first and of the last run, in UTC."""
+        days = [each.document["started"][:10] for each in self.members]
+        return min(days), max(days)
+
+    @cached_property
+    def images(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The recipes of images, and the versions of sifmark that they have."""
+        images = [image for each in self.members if (image := each.document["provenance"]["image"])]
+        recipes, versions = ({image[name] for image in images} for name in ("recipe", "version"))
+        return tuple(sorted(recipes)), tuple(sorted(versions))
+
+    @property
     def problems(self) -> tuple[str, ...]:
         """The documents that are no results: file and reason."""
         return (*self.invalid, *self.unsigned)

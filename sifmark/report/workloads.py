@@ -11,9 +11,8 @@ from functools import cached_property
 from typing import Any
 
 from sifmark.recipes.names import cards
+from sifmark.report.describe import slug, variant, variant_fields
 from sifmark.report.results import Failure, Point, ReportResults, Section
-from sifmark.report.texts import slug
-from sifmark.report.variants import variant, variant_fields
 from sifmark.results.catalogue import MICROBENCHMARK, Direction, direction_of, headlines, rates
 from sifmark.results.comparison.compare import compare_observations
 from sifmark.results.comparison.intervals import CANNOT_TELL, Ratio

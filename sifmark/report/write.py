@@ -16,7 +16,7 @@ import orjson
 from sifmark.core.errors import UsageError
 from sifmark.core.files import read_bounded, scratch_dir, write_json
 from sifmark.core.locks import exclusive_lock
-from sifmark.report.files.files import file_names, report_files
+from sifmark.report.files import FILE_NAMES, report_files
 from sifmark.report.page import render_page
 from sifmark.report.paper import figure_files
 from sifmark.report.report import Report
@@ -150,4 +150,4 @@ def _contents(report: Report, paper: float | None) -> Iterator[tuple[str, bytes]
     yield from ((name, text.encode()) for name, text in report_files(report, is_for_paper).items())
     for figure in report.every_figure:
         yield from ((f"{PLOTS}/{name}", content) for name, content in figure_files(figure, paper).items())
-    yield PAGE, render_page(report, file_names(), is_for_paper).encode()
+    yield PAGE, render_page(report, FILE_NAMES, is_for_paper).encode()

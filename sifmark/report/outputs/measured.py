@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,15 +11,24 @@ from typing import Any
 
 from sifmark.report.anonymous import WITHHELD
 from sifmark.report.describe import (
+    LONGEST_NAME,
+    PER_DEVICE,
+    basis_of,
     describe,
     describe_failure,
     describe_published,
+    distinct,
     failure_text,
     mean_text,
     published_text,
     quantity_text,
     remarks,
     scale_of_points,
+    short,
+    slug,
+    titled,
+    variant,
+    variant_fields,
 )
 from sifmark.report.forms import (
     Axis,
@@ -27,32 +36,23 @@ from sifmark.report.forms import (
     BarRow,
     Cross,
     Diamond,
+    Figure,
     LineChart,
     Series,
+    numbered,
     place_of,
+    places_axis,
     shown,
     spot_of,
     system_labels,
 )
 from sifmark.report.outputs.cells import Cell, CellChart
-from sifmark.report.outputs.chart import (
-    Chart,
-    ChartTable,
-    caption,
-    caption_missing,
-    caption_reservations,
-    caption_sources,
-    file_name,
-    titled,
-)
 from sifmark.report.outputs.members import RunsOf, runs_of_results
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults
 from sifmark.report.svg import Plot, tick_text
-from sifmark.report.texts import LONGEST_NAME, distinct, short
-from sifmark.report.variants import PER_DEVICE, variant, variant_fields
+from sifmark.report.tables import Table, plain_table
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
-from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.comparison.scaling import WEAK
 from sifmark.results.documents import value_at
 from sifmark.results.numbers import Scale
@@ -60,13 +60,29 @@ from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Output, Run, Scalar, Study
 
-_INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
 SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
 _LONGEST_LABEL = 24  # characters of a name at the end of a line
 _WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 MOST_BARS = 60  # of a plot: more are in the table alone
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with its numbers, or a table alone. Both have the name, the title and the caption of the table."""
+
+    plots: tuple[Plot, ...]  # one for each unit or quantity; none of a table
+    table: Table
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has no picture: pages and files show its table."""
+        return not self.plots
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        return numbered(self.table.name, self.table.title, self.plots)
 
 
 @dataclass(frozen=True)
@@ -311,29 +327,30 @@ def _chart(filled: FilledOutput) -> Chart:
         kind = "bar"
     draw = {"line": _line_plot, "bar": _bar_plot, "heat-map": _cell_plot}.get(kind)
     plots = tuple(map(draw, filled.by_unit)) if draw else ()
-    return Chart(
-        file_name("study", filled.output.name), filled.output.title, _caption(filled, kind), plots, _table(filled)
-    )
+    return Chart(plots, _table(filled, kind))
 
 
 def _caption(filled: FilledOutput, kind: str) -> str:
-    title, points = filled.output.title, filled.points
-    if kind == "line" and points:
-        left = sum(len(each.lines) - len(each.shown) for each in filled.by_unit)
-        sources = caption_sources(filled.marks)
-        return caption(title, points, filled.failed, *sources, *_left_out(left, "line"))
-    if kind == "bar" and points:
+    """Return what the numbers are, what the marks mean, and what keeps the results from publication."""
+    points, failures = filled.points, ""
+    left = sum(len(each.lines) - len(each.shown) for each in filled.by_unit) if kind == "line" and points else 0
+    if kind == "bar":
         left = sum(max(0, len(each.points) - MOST_BARS) for each in filled.by_unit)
-        return caption(title, points, (), *caption_missing(filled.failed), *_left_out(left, "bar"))
-    intervals = [_INTERVALS] if kind == "table" and any(point.mean.low is not None for point in points) else []
-    names = dict.fromkeys(mark.source for mark in filled.marks if kind == "table")
-    printed = [f"Published figures: {'; '.join(names)}."] if names else []
-    means = "Numbers are means over repeats."
-    return caption(title, (), (), means, *intervals, *printed, *caption_reservations(points))
-
-
-def _left_out(count: int, what: str) -> list[str]:
-    return [f"The table has {count} {what}s more, which are not drawn."] if count else []
+    if filled.failed and kind in ("line", "bar"):
+        counts = Counter(map(failure_text, filled.failed))
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        said = "Crosses are runs" if kind == "line" else "Without a bar are runs"
+        failures = f"{said} that are no measurement: {states}."
+    names = dict.fromkeys(f"{mark.source} ({short(mark.device)})" for mark in filled.marks if kind in ("line", "table"))
+    diamonds = "Hollow diamonds are published figures" if kind == "line" else "Published figures"
+    reservations = Counter(mark for point in points for mark in point.marks)
+    shares = [f"{mark.name} ({'all' if count == len(points) else count})" for mark, count in reservations.items()]
+    texts = (
+        *(basis_of(points) if points else "", failures, f"{diamonds}: {'; '.join(names)}." if names else ""),
+        f"The table has {left} {kind}s more, which are not drawn." if left else "",
+        f"Not for publication: {', '.join(shares)}." if shares else "",
+    )
+    return " ".join(filter(None, texts))
 
 
 def _line_plot(filled: FilledOutput) -> Plot:
@@ -360,13 +377,6 @@ def _line_plot(filled: FilledOutput) -> Plot:
     up = Axis(f"{titled(filled.quantity, scale.unit)}{', logarithmic' if is_log else ''}", is_log)
     label = f"{filled.output.title}, {filled.quantity} by {place.name}"
     return LineChart(label, series, places_axis(place.name, places), up, crosses, (), diamonds).plot()
-
-
-def places_axis(title: str, values: Iterable[float]) -> Axis:
-    """Return a logarithmic axis for what is doubled, such as batch sizes and devices: ticks where runs are."""
-    at = sorted(set(values))
-    room = (at[-1] / at[0]) ** 0.04 if len(at) > 1 else 2.0
-    return Axis(title, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
 
 
 def _bar_plot(filled: FilledOutput) -> Plot:
@@ -416,7 +426,7 @@ def _cell_plot(filled: FilledOutput) -> Plot:
     return CellChart(filled.output.title, title, columns, [line.label for line in filled.lines], every).plot()
 
 
-def _table(filled: FilledOutput) -> ChartTable:
+def _table(filled: FilledOutput, kind: str) -> Table:
     """Return a row for each point, with the published figures that are its counterparts, then what has no number."""
     output, results = filled.output, filled.results
     scales = {each.points[0].unit: scale_of_points(each.points) for each in filled.by_unit}
@@ -446,8 +456,9 @@ def _table(filled: FilledOutput) -> ChartTable:
         for each in filled.failed
     ]
     kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
-    cells_of_rows = tuple(tuple(row[place] for place in kept) for row in rows)
-    return ChartTable(tuple(header[place] for place in kept), cells_of_rows)
+    cells = ([row[place] for place in kept] for row in rows)
+    name = slug("study", output.name)
+    return plain_table(name, output.title, (header[place] for place in kept), cells, _caption(filled, kind))
 
 
 def _published_beside(filled: FilledOutput, point: Point) -> Iterator[str]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from math import exp
 from typing import Any
 
-from sifmark.report.content.tables import all_marks
+from sifmark.report.describe import all_marks, short
 from sifmark.report.figures import MOST_FIGURES, figures_of
 from sifmark.report.forms import Figure
 from sifmark.report.results import Point, ReportResult, ReportResults
@@ -14,7 +14,6 @@ from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with
 from sifmark.report.svg import Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, tick_text, ticks_of
-from sifmark.report.texts import short
 from sifmark.report.workloads import workloads_of
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.marks import Mark

@@ -6,16 +6,15 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
-from sifmark.report.describe import quantity_text
+from sifmark.report.describe import FIRST_FIELDS, configuration_text, field_text, quantity_text
 from sifmark.report.site.read import METRICS, SiteResult
 from sifmark.results.catalogue import rates
 from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_each
 from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
-from sifmark.results.comparison.observation import NODES, PLATFORM
+from sifmark.results.comparison.observation import PLATFORM
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
-from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, THROUGHPUT
+from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.marks import MARKS, Mark, marks_of_number
 from sifmark.studies.history.environment import is_variable
 from sifmark.studies.history.series import ABOUT_RUNS, series_key
@@ -38,7 +37,6 @@ _LATENCIES = {
     "time_to_first_token_p50": "to the first token",
     "time_between_tokens_p50": "between tokens",
 }
-_USUAL = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)  # what `configuration_text` has
 _HIDDEN = {*PLATFORM, *ABOUT_RUNS, "schema_version", "power.scope"}
 
 
@@ -216,7 +214,7 @@ def _latencies(result: SiteResult, numbers: _Numbers) -> Iterator[_Number]:
 
 def _settings(row: RepeatGroup, varying: Iterable[str]) -> str:
     usual = configuration_text(row.fields)
-    others = [f"{head(name)} {value_text(row.fields.get(name))}" for name in varying if name not in _USUAL]
+    others = [field_text(name, row.fields.get(name)) for name in varying if name not in FIRST_FIELDS]
     return ", ".join([*([usual] if usual else []), *others])
 
 

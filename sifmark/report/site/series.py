@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.core.files import sha256_json
-from sifmark.report.describe import mean_text
-from sifmark.report.outputs.chart import ChartTable
+from sifmark.report.describe import mean_text, titled
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
 from sifmark.report.site.rows import marks_named, settings_of, system_of
+from sifmark.report.tables import Table, plain_table
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.tables import ratio_text
 from sifmark.results.marks import Mark
@@ -39,7 +39,7 @@ class SeriesHistory:
         return settings_of(self.result)
 
     @property
-    def period_table(self) -> ChartTable:
+    def period_table(self) -> Table:
         """Its periods as a table, with the change that each began with."""
         unit = self.history.series.unit
         means = [period.mean for period in self.history.periods]
@@ -55,7 +55,8 @@ class SeriesHistory:
             )
             for change, period in zip((None, *self.history.changes), self.history.periods, strict=True)
         )
-        return ChartTable(("from", "to", "runs", f"throughput [{scale.unit}]", "change", "p"), tuple(rows))
+        heads = ("from", "to", "runs", titled("throughput", scale.unit), "change", "p")
+        return plain_table("periods", "Periods", heads, rows)
 
     @property
     def newest_change(self) -> Change | None:

@@ -17,6 +17,7 @@ from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_
 from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
+from sifmark.report.tables import Table, plain_table
 from sifmark.report.write import is_safe
 from sifmark.results.comparison.collection import no_such_field
 from sifmark.results.comparison.compatibility import exclusion_fields
@@ -63,6 +64,11 @@ class StudyPage:
     systems: tuple[str, ...]
     measured: Measurements
     report: str  # the folder of its report within the site; empty without one
+
+    def without_result(self, most: int) -> Table:
+        """Return the runs that left no result, with why, `most` of them at most."""
+        causes = list(self.study.without_result.items())[:most]
+        return plain_table("without-result", "Runs without a result", ("run", "cause"), causes)
 
 
 @dataclass

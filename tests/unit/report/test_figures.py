@@ -141,7 +141,7 @@ def test_the_limit_of_memory_is_that_of_one_device(results: ReportResults) -> No
     )
     assert memory_of_device(of_two.members[0].document) == 40 * 1024
     shared = {"accelerator": {"kind": "cpu", "memory_mib": 1024, "count": 2}}
-    assert memory_of_device(shared) == 1024, "ranks on a CPU share it"
+    assert memory_of_device(shared) is None, "a CPU has the memory of its host"
     figure = figure_of(with_memory(results), "pictures-training-memory")
     assert "alpha and beta: 80 GiB" in words(figure)
     assert "dashed: what a device has" in figure.note

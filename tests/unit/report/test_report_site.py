@@ -117,7 +117,7 @@ def test_the_page_of_a_series_has_a_chart_with_the_change_and_both_periods(resul
     assert "driver 550.54 → 560.28" in change.title and change.x1 == change.x2
     before, after = [mark for mark in plot.backdrop if isinstance(mark, Bar)]
     assert before.x2 < change.x1 <= after.x1 and before.y < after.y, "lower on the page is slower"
-    assert [row[2] for row in series.period_table.rows] == [str(LOWERED), str(NIGHTS - LOWERED)]
+    assert [row.cells[2].text for row in series.period_table.rows] == [str(LOWERED), str(NIGHTS - LOWERED)]
 
 
 def test_the_first_page_opens_with_what_changed_then_systems_then_workloads(target: Path) -> None:
