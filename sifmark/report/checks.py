@@ -23,7 +23,6 @@ image: what was seen of it when it ran, and who signed it. sifmark results.trace
 
 
 def checks(report: Report) -> str:
-    """Return the checks of all results, then of what is no result."""
     reasons = {each.result.id: each.reason for each in report.results.excluded}
     parts = [
         _INTRODUCTION,
@@ -104,7 +103,6 @@ def _signer(document: Document) -> str:
 
 
 def traces(report: Report) -> str:
-    """Return the traces of all results as JSON."""
     document = {"note": NOTE, "results": [_trace(run) for run in report.runs]}
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
 

@@ -67,7 +67,6 @@ def short(name: str, longest: int = LONGEST_NAME) -> str:
 
 
 def distinct(labels: Iterable[str]) -> list[str]:
-    """Return labels of which each is different."""
     counts: Counter[str] = Counter()
     unique: list[str] = []
     for label in labels:
@@ -134,7 +133,6 @@ def legend_of(marks: Sequence[Mark]) -> str:
 
 
 def titled(name: str, unit: str) -> str:
-    """Return a quantity with its unit, as axes and columns are titled."""
     return name if unit in ("", "1") else f"{name} [{unit}]"
 
 
@@ -188,7 +186,6 @@ def memory_of_device(document: Document) -> float | None:
 
 
 def head(field: str) -> str:
-    """Return a field as the head of a column."""
     return _HEADS.get(field) or column_of(field).replace("_", " ")
 
 

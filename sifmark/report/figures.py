@@ -508,7 +508,6 @@ _ON_CONDITION: tuple[Draw, ...] = (time_to_target, unsteady_steps)
 
 
 def figures_of(workload: Workload) -> list[Figure]:
-    """Return the charts of a workload."""
     lost = any(each.state == "out_of_memory" for each in workload.failures)
     chosen = _OF_KIND.get(workload.kind, _OUT_OF_MEMORY if lost else _USUAL)
     figures = [figure for draw in chosen if (figure := draw(workload))]

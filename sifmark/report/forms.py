@@ -118,7 +118,6 @@ class Axis:
         return Scale(low, high, self.is_log)
 
     def ticks(self, scale: Scale) -> list[float]:
-        """Return the ticks on a scale."""
         return [tick for tick in self.at if scale.has(tick)] or ticks_of(scale)
 
 
@@ -145,7 +144,6 @@ class LineChart:
     dots: bool = True
 
     def plot(self) -> Plot:
-        """Return the chart, drawn."""
         spots = [spot for each in self.series for spot in each.spots]
         xs = [*(spot.x for spot in spots), *(cross.x for cross in self.crosses), *(each.x for each in self.diamonds)]
         ys = [*(spot.y for spot in spots), *(each.y for each in self.levels), *(each.y for each in self.diamonds)]
@@ -223,7 +221,6 @@ class BarChart:
     parts: tuple[str, ...] = ()
 
     def plot(self) -> Plot:
-        """Return the chart, drawn."""
         step = _NOTED_ROW if any(row.note for row in self.rows) else _ROW
         groups = list(dict.fromkeys(row.group for row in self.rows))
         height = step * len(self.rows) + _GROUP_GAP * (len(groups) - 1)
@@ -358,7 +355,6 @@ def grouped(results: ReportResults, placed: Iterable[Place], *fields: str) -> li
 
 
 def system_labels(results: ReportResults, longest: int = LONGEST_NAME) -> dict[str, str]:
-    """Return the systems as labels of charts: no longer than fits, and each different."""
     return dict(zip(results.systems, distinct(short(name, longest) for name in results.systems), strict=True))
 
 

@@ -58,7 +58,6 @@ def latex_table(table: Table) -> str:
 
 
 def bibliography(works: Iterable[Work]) -> str:
-    """Return works as BibTeX."""
     return "\n".join(map(_entry, works))
 
 

@@ -14,12 +14,10 @@ from sifmark.report.trust import Notice
 
 
 def report_text(report: Report) -> str:
-    """Return the report."""
     return "\n\n".join(part for part in _parts(report) if part) + "\n"
 
 
 def methods_text(report: Report) -> str:
-    """Return how the results were measured."""
     return "\n\n".join(["# Methods", *map(markdown_text, report.methods)]) + "\n"
 
 
@@ -31,7 +29,6 @@ def citations_text(report: Report) -> str:
 
 
 def markdown_table(table: Table) -> str:
-    """Return a table in Markdown, without its title."""
     return "\n".join(markdown_lines(texts_of(table))) + "\n"
 
 

@@ -20,7 +20,6 @@ _METHODS = {"counter": "by its energy counter", "integral": "by the integral of 
 
 
 def methods_of(results: ReportResults, study: Study | None = None) -> tuple[str, ...]:
-    """Return the paragraphs."""
     return tuple(_paragraphs(results, study.name if study else ""))
 
 
@@ -118,7 +117,6 @@ def _system(documents: Sequence[Document]) -> Iterator[str]:
 
 
 def _differences(by_system: dict[str, list[Document]]) -> str:
-    """Return the facts in which systems differ."""
     facts = {name: read for part in _PARTS.values() for name, read in part.items()}
     of_systems = list(by_system.values())
     names = [name for name, read in facts.items() if len({values_of(each, read) for each in of_systems}) > 1]
@@ -161,7 +159,6 @@ def _quantity(document: Document, path: str) -> str | None:
 
 
 def _runs(documents: Sequence[Document]) -> Iterator[str]:
-    """Yield how long runs were, and on which data."""
     repeats = sorted({document["configuration"]["repeat"]["of"] for document in documents})
     equal = f" A command made {_numbers(repeats)} equal runs." if repeats != [1] else ""
     yield f"Each run is a fresh process.{equal}"
@@ -207,7 +204,6 @@ def _correctness(results: Sequence[ReportResult]) -> Iterator[str]:
 
 
 def _energy(documents: Sequence[Document]) -> Iterator[str]:
-    """Yield how results were metered."""
     metered = [document["power"] for document in documents if "source" in document["power"]]
     used = [power for power in metered if power["method"] in _METHODS] or metered  # of others nothing came
     missing = sorted({str(each["power"]["reason"]) for each in documents if "source" not in each["power"]})

@@ -38,7 +38,6 @@ FilledColumn = tuple[str, str, Fill]
 
 
 def number_tables(workloads: Iterable[Workload]) -> tuple[Table, ...]:
-    """Return the tables in the order of workloads."""
     kinds: dict[tuple[str, str], list[Workload]] = {}
     for workload in ranked(workloads):
         if workload.best:

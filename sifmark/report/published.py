@@ -17,7 +17,6 @@ _BETWEEN_AUTHORS = re.compile(r", (?:and )?| and ")
 
 
 def with_published(results: ReportResults, comparison: PublishedComparison) -> ReportResults:
-    """Return results with the published figures that they were compared with."""
     ratios = tuple(_ratios(comparison, results))
     unmatched = tuple(missing_lines(comparison))
     return replace(results, published=published_marks(comparison), over_published=ratios, unmatched=unmatched)

@@ -54,12 +54,10 @@ class Report:
 
     @property
     def notices(self) -> tuple[Notice, ...]:
-        """Why not to publish it."""
         return self.trust.notices
 
     @property
     def published(self) -> Table:
-        """What was measured over what was published."""
         heads = ("table", "figure", "published", "measured", "measured / published", "remarks")
         rows = (
             (each.table, each.label, each.published, each.measured, each.verdict, ", ".join(each.remarks))
@@ -69,7 +67,6 @@ class Report:
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The tables of files in the order of the page."""
         scorecard = [scorecard_table(self.scorecard)] if self.scorecard else []
         declared = (chart.table for chart in self.charts if chart.is_table)
         of_workloads = (strip.table for strip in self.strips if strip.table)
@@ -78,12 +75,10 @@ class Report:
 
     @property
     def ranked(self) -> tuple[Strip, ...]:
-        """The strips of workloads by which systems are ranked."""
         return tuple(strip for strip in self.strips if not strip.is_of_device)
 
     @property
     def of_devices(self) -> tuple[Strip, ...]:
-        """The strips of micro-benchmarks."""
         return tuple(strip for strip in self.strips if strip.is_of_device)
 
     @property
@@ -124,7 +119,6 @@ def make_report(results: ReportResults, study: Study | None = None, title: str =
 
 
 def _title(results: ReportResults) -> str:
-    """Return a title that says what was measured where."""
     workloads = list(dict.fromkeys(section.short_title for section in results.sections))
     systems = list(results.systems)
     return f"{_listed(workloads, 'workloads')} on {_listed(systems, 'systems')}"

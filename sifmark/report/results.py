@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sifmark.results.catalogue import headlines, rates
 from sifmark.results.comparison.compare import Comparison, compare_each
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
@@ -47,7 +46,6 @@ class ReportResult:
 
     @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """The reasons not to publish it."""
         return marks_of_result(self.document) if self.own_marks is None else self.own_marks
 
     @cached_property
@@ -57,7 +55,6 @@ class ReportResult:
 
     @property
     def anchor(self) -> str:
-        """The name of its place on the page."""
         return f"result-{self.observation.id}"
 
 
@@ -104,7 +101,6 @@ class Point:
 
     @property
     def observation(self) -> Observation:
-        """The first of its repeats."""
         return self.results[0].observation
 
     @cached_property
@@ -164,7 +160,6 @@ class OverPublished:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """The reasons not to publish the ratio."""
         return everywhere_marks(self.results)
 
 
@@ -184,7 +179,6 @@ class Section:
 
     @property
     def short_title(self) -> str:
-        """The workload without what its title explains."""
         return self.title.partition(",")[0]
 
     def points(self, metric: str) -> list[Point]:
@@ -195,21 +189,8 @@ class Section:
         """Return the points of a metric, also those without a value, whose mean has the reason."""
         return list(self.results.points(metric).get(self.key, ()))
 
-    @cached_property
-    def headlines(self) -> tuple[str, ...]:
-        """The metrics to name first of its kinds of run, of which any result has a value."""
-        names = headlines(*(each.observation.kind for each in self.members))
-        return tuple(name for name in names if self.points(name))
-
-    @cached_property
-    def rate(self) -> str:
-        """The metric by which its systems are ranked: of its headlines the first of which more is better."""
-        named = rates(*(each.observation.kind for each in self.members))
-        return next((name for name in named if name in self.headlines), THROUGHPUT)
-
     @property
     def failures(self) -> list[Failure]:
-        """The results of this section that are no measurement."""
         return [each for each in self.results.failures if _key(each.result.observation) == self.key]
 
     def published(self, metric: str) -> list[PublishedMark]:
@@ -218,7 +199,6 @@ class Section:
 
     @property
     def members(self) -> list[ReportResult]:
-        """All results of this section, failed runs included."""
         return list(self.results.by_section.get(self.key, ()))
 
 
@@ -288,16 +268,13 @@ class ReportResults:
         return self.reference_name or (self.baseline if self._baseline else "")
 
     def system(self, fields: Mapping[str, Any]) -> str:
-        """Return the name of the system with these fields."""
         value = fields.get(self.by)
         return UNKNOWN if value is None else str(value)
 
     def of_row(self, row: RepeatGroup) -> tuple[ReportResult, ...]:
-        """Return the results of a row of a comparison."""
         return tuple(self._by_id[each.id] for each in row.observations)
 
     def with_ids(self, ids: Collection[str]) -> tuple[ReportResult, ...]:
-        """Return the results that have these IDs."""
         return tuple(each for each in self.members if each.observation.id in ids)
 
     @cached_property
@@ -308,7 +285,6 @@ class ReportResults:
 
     @cached_property
     def by_section(self) -> Mapping[SectionKey, Sequence[ReportResult]]:
-        """All results by section."""
         results: dict[SectionKey, list[ReportResult]] = defaultdict(list)
         for each in self.members:
             results[_key(each.observation)].append(each)
@@ -325,7 +301,6 @@ class ReportResults:
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of which any result has a value."""
         names = (
             name
             for each in self.members
@@ -336,7 +311,6 @@ class ReportResults:
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
-        """The results that are no measurement."""
         return tuple(
             Failure(self.system(each.observation.fields), each, fields)
             for each in self.members
@@ -345,7 +319,6 @@ class ReportResults:
 
     @property
     def measured(self) -> int:
-        """How many results are measurements."""
         return len(self.members) - len(self.failures)
 
     @cached_property
@@ -368,7 +341,6 @@ class ReportResults:
 
     @property
     def excluded(self) -> list[Excluded]:
-        """The same as `compare` has them."""
         return self.compare(THROUGHPUT).excluded
 
     @cached_property

@@ -31,7 +31,6 @@ class Run:
 
     @property
     def workload(self) -> str:
-        """Its workload and task."""
         return f"{self.document['workload']['name']} {self.document['workload']['task']}"
 
     @cached_property
@@ -71,7 +70,6 @@ class Run:
 
     @property
     def trace(self) -> str:
-        """The command that traces it."""
         return shlex.join(["sifmark", "results.trace", self.file])
 
 

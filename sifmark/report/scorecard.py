@@ -85,7 +85,6 @@ class ScoreRow:
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The systems that no cell has."""
         named = {score.system for cell in self.cells if cell for score in cell.scores}
         results = self.workload.results
         return tuple(name for name in results.systems if name not in named and name != results.divisor)
@@ -101,7 +100,6 @@ class Group:
 
     @property
     def cells(self) -> list[ScoreCell]:
-        """All cells."""
         return [cell for row in self.rows for cell in row.cells if cell]
 
 
@@ -114,7 +112,6 @@ class Scorecard:
 
     @property
     def points(self) -> list[Point]:
-        """Its numbers."""
         return [score.point for group in self.groups for cell in group.cells for score in cell.scores]
 
 
@@ -278,7 +275,6 @@ def ticks_of_ratios(scale: Scale) -> list[float]:
 
 
 def cell_plot(group: Group, cell: ScoreCell, results: ReportResults) -> Plot:
-    """Return a cell, drawn: a row for each system."""
     names = system_labels(results, _LONGEST_NAME)
     scale = scale_of_group(group, names)
     height = 2 * _EDGE + _ROW * (len(cell.scores) - 1)
@@ -306,7 +302,6 @@ def cell_plot(group: Group, cell: ScoreCell, results: ReportResults) -> Plot:
 
 
 def axis_plot(group: Group, results: ReportResults) -> Plot:
-    """Return the axis of a column, drawn."""
     scale = scale_of_group(group, system_labels(results, _LONGEST_NAME))
     plot = Plot("Scale of the ratios", 4, scale, margins=Margins(0, 0, 0, 16))
     for tick in ticks_of_ratios(scale):

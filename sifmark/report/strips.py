@@ -55,7 +55,6 @@ class Strip:
 
 
 def strips_of(workloads: Iterable[Workload]) -> tuple[Strip, ...]:
-    """Return the strips, in the order of the workloads."""
     return tuple(map(_strip, workloads))
 
 
@@ -124,6 +123,5 @@ def _fraction(workload: Workload, point: Point, metric: str) -> str:
 
 
 def _differences(section: Section, every: Iterable[Incompatibility]) -> tuple[str, ...]:
-    """Return the incompatibilities of a section in words."""
     own = [each for each in every if (each.group.identity, each.group.task, each.group.source) == section.key]
     return tuple(sorted({each.difference for each in own}))

@@ -150,7 +150,6 @@ def _in_large_units(point: Point) -> tuple[str, str]:
 
 
 def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:
-    """Return the documents of each system."""
     by_system: dict[str, list[Document]] = {name: [] for name in results.systems}
     for each in results.members:
         by_system[results.system(each.observation.fields)].append(each.document)

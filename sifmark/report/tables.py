@@ -115,27 +115,22 @@ class Table:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """The marks of its cells."""
         return all_marks(cell for row in self.rows for cell in row.cells)
 
     @property
     def legend(self) -> str:
-        """What the letters of its marks mean."""
         return legend_of(self.marks)
 
     @property
     def blocks(self) -> list[tuple[tuple[str, str], list[Row]]]:
-        """Its rows by group."""
         return [(group, list(rows)) for group, rows in groupby(self.rows, key=lambda row: row.group)]
 
     @property
     def has_bars(self) -> bool:
-        """Whether its rows are compared in length."""
         return any(row.share is not None for row in self.rows)
 
 
 def plain_table(name: str, title: str, heads: Iterable[str], rows: Iterable[Iterable[str]], caption: str = "") -> Table:
-    """Return a table of texts."""
     return Table(name, title, tuple(map(Column, heads)), tuple(Row(tuple(map(Cell, row))) for row in rows), caption)
 
 

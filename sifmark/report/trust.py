@@ -54,7 +54,6 @@ def notices_of(results: ReportResults) -> tuple[Notice, ...]:
 
 
 def _rarely_repeated(results: ReportResults) -> Iterator[ReportResult]:
-    """Yield the results that have fewer repeats than an interval needs."""
     for section in results.sections:
         for point in section.all_points(THROUGHPUT):
             if len(point.results) < FEWEST_REPEATS:
@@ -81,7 +80,6 @@ def trust_of(
 
 
 def _results_of(results: ReportResults, point: Point) -> set[str]:
-    """Return the IDs of the results that a ratio rests on."""
     baseline = point.row.baseline if not results.reference_name else None
     return {each.observation.id for each in (*point.results, *(results.of_row(baseline) if baseline else ()))}
 

@@ -64,7 +64,6 @@ def _headline(workloads: Sequence[Workload]) -> str:
 
 
 def _against(results: ReportResults, workloads: Sequence[Workload]) -> str:
-    """Return how one system compares with other results."""
     name, other = short(results.systems[0]), short(results.reference_name)
     by_verdict: dict[str, list[Workload]] = defaultdict(list)
     for workload in workloads:

@@ -81,7 +81,6 @@ class Workload:
 
     @property
     def results(self) -> ReportResults:
-        """All results of the report."""
         return self.section.results
 
     @property
@@ -164,7 +163,6 @@ class Workload:
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
-        """Its results that are no measurement."""
         return tuple(each for each in self.section.failures if self.has(each.result.observation))
 
     def load_of(self, fields: Mapping[str, Any]) -> int:

@@ -98,7 +98,6 @@ class Place:
         return value if type(value) in (int, float) and math.isfinite(value) and value > 0 else None
 
     def text(self, fields: Mapping[str, Any]) -> str:
-        """Return the place in words: `batch size 64`."""
         return f"{self.name} {format_value(fields.get(self.field))}"
 
 
@@ -127,17 +126,14 @@ class FilledOutput:
 
     @property
     def points(self) -> list[Point]:
-        """The points of all lines."""
         return [point for line in self.lines for point in line.points]
 
     @property
     def quantity(self) -> str:
-        """What is measured, in words."""
         return column_of(self.output.y).replace("_", " ")
 
     @property
     def scale(self) -> Scale:
-        """The unit in which its numbers are shown."""
         return scale_of_points(self.points)
 
     @cached_property
@@ -161,7 +157,6 @@ class FilledOutput:
 
     @property
     def is_named(self) -> bool:
-        """Whether the places are names, and not numbers."""
         return any(self.place.of(point.fields) is None for point in self.points)
 
     @property
@@ -178,12 +173,10 @@ class FilledOutput:
         return replace(self, lines=tuple(part for part in parts if part.points), marks=marks)
 
     def at(self, point: Point) -> str:
-        """Return the place of a point as text."""
         return _text(self.results, point.system, point.fields, self.output.x)
 
 
 def output_charts(results: ReportResults, study: Study) -> list[Chart]:
-    """Return the outputs of a study that its results can fill."""
     runs = runs_of_results(results, study) if study.outputs else {}
     filled = (fill(results, runs, output) for output in study.outputs)
     return [_chart(each) for each in filled if each is not None]
@@ -247,7 +240,6 @@ def _labels(results: ReportResults) -> dict[str, str]:
 
 
 def _field_of(results: ReportResults, key: str) -> str:
-    """Return the field of results that has a key of runs."""
     return results.by if key == SYSTEM else FIELD_OF.get(key, key)
 
 
@@ -284,7 +276,6 @@ def _distinguished(
 
 
 def _alike(results: ReportResults, points: Iterable[Point], keys: Sequence[str]) -> list[list[Point]]:
-    """Return the points of which several have the same keys."""
     same: dict[tuple[str, ...], list[Point]] = defaultdict(list)
     for point in points:
         same[tuple(_text(results, point.system, point.fields, key) for key in keys)].append(point)
@@ -380,7 +371,6 @@ def _line_plot(filled: FilledOutput) -> Plot:
 
 
 def _bar_plot(filled: FilledOutput) -> Plot:
-    """Return bars below each other, by place."""
     named = len(filled.lines) > 1
     placed = [(filled.at(point), line, point) for line in filled.lines for point in line.points]
     if not filled.is_named:
@@ -462,6 +452,5 @@ def _table(filled: FilledOutput, kind: str) -> Table:
 
 
 def _published_beside(filled: FilledOutput, point: Point) -> Iterator[str]:
-    """Yield the published figures whose counterpart a point is."""
     own = {each.observation.id for each in point.results}
     yield from (published_text(mark) for mark in filled.marks if mark.counterparts & own)

@@ -50,7 +50,6 @@ def missing_runs(results: ReportResults, study: Study) -> tuple[int, dict[str, i
 
 
 def _command(run: Run) -> tuple[str, int, tuple[str, ...]]:
-    """Return what the repeats of a run have in common."""
     return run.system, run.nodes, run.arguments
 
 

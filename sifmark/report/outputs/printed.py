@@ -32,7 +32,6 @@ Curves = dict[tuple[tuple[str, tuple[Scalar, ...]], ...], list[Figure]]
 
 
 def short_phrase(text: str) -> str:
-    """Return a phrase of a document as a label."""
     return short(text, LONGEST_PHRASE)
 
 
@@ -95,12 +94,10 @@ class RatioPanel:
 
     @property
     def axis(self) -> str:
-        """The title of an axis."""
         return f"{short_phrase(self.title)}{'' if self.title.endswith(RELATIVE) else f', {RELATIVE}'} to {self.to}"
 
     @property
     def begin(self) -> float:
-        """Where the ratio is 1."""
         to = self.ratios[0].figure.reference
         return float(next(iter(to.conditions.values()))[0]) if to else 1.0
 
@@ -192,7 +189,6 @@ def _spot(x: float, low: float, high: float, words: str) -> Spot:
 
 
 def ratio_words(panel: RatioPanel, ratio: PrintedRatio) -> str:
-    """Return a ratio as a mark says it, with what it is relative to."""
     bound = "" if ratio.figure.bound in (Bound.EXACT, Bound.RANGE) else f", {ratio.figure.bound}"
     return f"{ratio.label}: {panel.title} {ratio.figure.printed}{bound}, relative to {panel.to}"
 

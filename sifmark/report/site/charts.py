@@ -63,12 +63,10 @@ class Overview:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """All marks of its numbers."""
         return all_marks(point for row in self.rows for point in row.best if point)
 
 
 def overview_of(members: Iterable[SiteResult], by: str) -> Overview:
-    """Return the best of each workload on each system."""
     results = _report_results(members, by)
     rows = (
         OverviewRow(each.name, each.task, each.fewest, tuple(map(each.best.get, results.systems)))
@@ -138,7 +136,6 @@ def history_chart(series: SeriesHistory) -> HistoryChart:
 
 
 def _label(series: SeriesHistory) -> str:
-    """Return what the chart shows, in words."""
     history, unit = series.history, series.history.series.unit
     means = [format_quantity(period.mean.value or 0.0, unit) for period in history.periods]
     changes = f", changed {len(history.changes)} times" if len(history.changes) > 1 else ""
@@ -182,7 +179,6 @@ def _of_run(run: HistoryRun, unit: str) -> str:
 
 
 def _period(plot: Plot, period: Period, factor: float) -> None:
-    """Draw the mean of a period with its interval."""
     ends = plot.across(period.first.timestamp()), plot.across(period.last.timestamp())
     value = (period.mean.value or 0.0) / factor
     if period.mean.low is not None and period.mean.high is not None:

@@ -90,16 +90,13 @@ class SiteResult:
 
     @property
     def id(self) -> str:
-        """The ID of the result."""
         return self.observation.id
 
     @property
     def state(self) -> str:
-        """The run's state."""
         return str(self.observation.fields["status.state"])
 
     def for_history(self) -> Observation:
-        """Return the observation with the fields of its environment."""
         return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
 
 

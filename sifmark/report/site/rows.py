@@ -118,12 +118,10 @@ def measured(members: Sequence[SiteResult], by: str) -> Measurements:
 
 
 def system_of(result: SiteResult, by: str) -> str:
-    """Return the name of the system of a result."""
     return _name(result.observation.fields, by)
 
 
 def device_of(result: SiteResult) -> str:
-    """Return the name of the device of a result."""
     return _name(result.observation.fields, "accelerator.name")
 
 
@@ -159,7 +157,6 @@ def _numbers(comparison: Comparison, metric: str) -> dict[Hashable, _Number]:
 
 
 def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], numbers: _Numbers) -> Iterator[SeriesRow]:
-    """Yield the newest row of each series of a group."""
     newest: dict[Hashable, tuple[str, RepeatGroup]] = {}
     unit = table.units[THROUGHPUT]
     for row in table.rows:

@@ -40,7 +40,6 @@ class SeriesHistory:
 
     @property
     def period_table(self) -> Table:
-        """Its periods as a table, with the change that each began with."""
         unit = self.history.series.unit
         means = [period.mean for period in self.history.periods]
         scale = scale_of(unit, (mean.value for mean in means if mean.value is not None))
@@ -60,7 +59,6 @@ class SeriesHistory:
 
     @property
     def newest_change(self) -> Change | None:
-        """The last of its changes."""
         return self.history.changes[-1] if self.history.changes else None
 
 
@@ -79,16 +77,13 @@ class SiteHistory:
 
     @property
     def changed(self) -> int:
-        """How many series changed."""
         return sum(bool(each.history.changes) for each in self.series)
 
     def changes(self) -> list[tuple[Change, SeriesHistory]]:
-        """Return all changes, the newest first."""
         every = [(change, each) for each in self.series for change in each.history.changes]
         return sorted(every, key=lambda pair: (pair[0].before, pair[1].page), reverse=True)
 
     def pages_by_result(self) -> dict[str, str]:
-        """Return the pages of series by the ID of a result."""
         return {run.observation.id: each.page for each in self.series if each.page for run in each.history.series.runs}
 
 
@@ -130,7 +125,6 @@ def change_text(change: Change, unit: str) -> str:
 
 
 def changed_with(change: Change) -> str:
-    """Return what changed with performance in one line."""
     texts = difference_texts((*change.differences, *change.measured))
     more = [f"and {len(texts) - MOST_NAMED} more"] if len(texts) > MOST_NAMED else []
     return "; ".join([*texts[:MOST_NAMED], *more]) or "nothing that results state"

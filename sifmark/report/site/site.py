@@ -94,7 +94,6 @@ class Site:
 
     @cached_property
     def series_pages(self) -> Mapping[str, str]:
-        """The names of pages of series by the ID of a result."""
         return self.history.pages_by_result()
 
     @cached_property
@@ -111,12 +110,10 @@ class Site:
 
     @property
     def chart_count(self) -> int:
-        """How many charts pages show."""
         return len(self.history_charts) + sum(len(each) for facet in self.workloads for each in facet.charts.values())
 
     @property
     def rows(self) -> list[SeriesRow]:
-        """The newest measurements of all workloads."""
         return [row for facet in self.workloads for row in facet.measured.rows]
 
     @property
@@ -126,7 +123,6 @@ class Site:
 
     @property
     def failures(self) -> list[FailureRow]:
-        """What is no measurement, of all workloads."""
         return [row for facet in self.workloads for row in facet.measured.failures]
 
 

@@ -46,12 +46,10 @@ class SiteStudy:
 
     @cached_property
     def newest(self) -> str:
-        """When its newest run began."""
         return max(each.started for each in self.results)
 
     @cached_property
     def workloads(self) -> tuple[str, ...]:
-        """The names of its workloads."""
         return tuple(sorted({each.workload for each in self.results}))
 
 
