@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from sifmark.report.describe import describe, distinct, short, variant, variant_fields
 from sifmark.report.results import Point, ReportResults
@@ -31,6 +31,7 @@ _CROSS_STEP, _CROSS_FOOT = 16, 12  # px between crosses at one place, and below 
 _ROW, _NOTED_ROW, _BAR, _GROUP_GAP = 20.0, 34.0, 15.0, 10.0  # px of rows of bars
 _LEGEND_WIDTH, _LEGEND_ROW = 250.0, 17.0  # px
 _FARTHEST_RATIO = 1000.0  # from a ratio to the end of its interval
+_WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 _FARTHEST = 1.5  # of the largest value: an interval that reaches further is cut off
 
 
@@ -128,6 +129,16 @@ def places_axis(title: str, values: Iterable[float]) -> Axis:
     return Axis(title, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
 
 
+def axis_up(title: str, values: Sequence[float], is_log: bool = False, is_wide: bool = True) -> Axis:
+    """Return the axis of measured values: logarithmic if asked for, or if some are too small to see beside others.
+
+    It never is where values are not positive. With `is_wide`, the smallest is to be seen.
+    """
+    spread = max(values) / min(values) if min(values) > 0 else 0.0
+    is_log = spread > 0 and (is_log or (is_wide and spread > _WIDEST))
+    return Axis(f"{title}{', logarithmic' if is_log else ''}", is_log=is_log)
+
+
 @dataclass(frozen=True)
 class LineChart:
     """Lines of systems, named at their ends."""
@@ -200,8 +211,7 @@ class LineChart:
         return max([10.0, *reach])
 
 
-@dataclass(frozen=True)
-class BarRow:
+class BarRow(NamedTuple):
     """A bar of one or more parts, with its name, what stands behind it and a note below."""
 
     system: int | None

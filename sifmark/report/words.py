@@ -176,12 +176,8 @@ def _crossing(workload: Workload) -> str:
                 continue
             start = judgements.index(first)
             if set(judgements[start:]) == {first} and first not in judgements[:start]:
-                return f"{winner} is ahead of {other} from {_load(workload, verdicts[start][0])} on"
+                return f"{winner} is ahead of {other} from {workload.load_text(verdicts[start][0])} on"
     return ""
-
-
-def _load(workload: Workload, load: int) -> str:
-    return f"{load:,} client{'s' * (load != 1)}" if workload.kind == REQUESTS else f"batch size {load:,}"
 
 
 def _first_out_of_memory(workload: Workload) -> str:
@@ -197,7 +193,7 @@ def _first_out_of_memory(workload: Workload) -> str:
     others = [max(loads) for name, loads in workload.ran.items() if name != first]
     if not others or min(others) < ends[first]:
         return ""
-    return f"{short(first)} runs out of memory first, at {_load(workload, ends[first])}"
+    return f"{short(first)} runs out of memory first, at {workload.load_text(ends[first])}"
 
 
 def _saturation(workload: Workload) -> str:
@@ -217,7 +213,7 @@ def _saturation(workload: Workload) -> str:
         knees.append(knee)
     if not knees:
         return ""
-    ahead, beyond = _leader(workload), _load(workload, max(knees))
+    ahead, beyond = _leader(workload), workload.load_text(max(knees))
     text = f"beyond {beyond} {'no system gains' if len(knees) > 1 else 'it gains less than'} 5 %"
     return f"{ahead}; {text}" if ahead else text
 
@@ -243,7 +239,7 @@ def _leader(workload: Workload) -> str:
             return f"{short(name)} is ahead{against} at every {what}"
     load = workload.leader.shared.baseline.fields.get(workload.load)
     return f"{short(name)} is ahead" + (
-        f" at {_load(workload, load)}" if isinstance(load, int) and len(loads) > 1 else ""
+        f" at {workload.load_text(load)}" if isinstance(load, int) and len(loads) > 1 else ""
     )
 
 
@@ -261,4 +257,4 @@ def _measured(workload: Workload) -> str:
     where = f"{short(name)} reaches " if len(workload.best) > 1 else ""
     text = f"{where}{quantity_text(point.mean, point.unit)}"
     load = workload.load_of(point.fields)
-    return f"{text} at {_load(workload, load)}" if load else text
+    return f"{text} at {workload.load_text(load)}" if load else text

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from sifmark.core.console import counted
 from sifmark.recipes.names import cards
 from sifmark.report.describe import slug, variant, variant_fields
 from sifmark.report.results import Failure, Point, ReportResults, Section
@@ -169,6 +170,10 @@ class Workload:
         """Return the load of a result: its batch size or number of clients; 0 if it has none."""
         load = fields.get(self.load)
         return load if isinstance(load, int) else 0
+
+    def load_text(self, load: int) -> str:
+        """Return a load in words: `batch size 1,024`, `1 client`."""
+        return counted(load, "client") if self.kind == REQUESTS else f"batch size {load:,}"
 
     def variant_of(self, point: Point) -> str:
         """Return what tells a point from others of its system at the same load, in words: `compile true`."""

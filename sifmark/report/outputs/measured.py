@@ -31,7 +31,6 @@ from sifmark.report.describe import (
     variant_fields,
 )
 from sifmark.report.forms import (
-    Axis,
     BarChart,
     BarRow,
     Cross,
@@ -39,6 +38,7 @@ from sifmark.report.forms import (
     Figure,
     LineChart,
     Series,
+    axis_up,
     numbered,
     place_of,
     places_axis,
@@ -64,7 +64,6 @@ SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
 _LONGEST_LABEL = 24  # characters of a name at the end of a line
-_WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 MOST_BARS = 60  # of a plot: more are in the table alone
 
 
@@ -234,11 +233,6 @@ def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
     return WITHHELD if anonymous else PurePath(value).name
 
 
-def _labels(results: ReportResults) -> dict[str, str]:
-    """Return the systems as tables name them."""
-    return system_labels(results, LONGEST_NAME)
-
-
 def _field_of(results: ReportResults, key: str) -> str:
     return results.by if key == SYSTEM else FIELD_OF.get(key, key)
 
@@ -246,7 +240,7 @@ def _field_of(results: ReportResults, key: str) -> str:
 def _text(results: ReportResults, system: str, fields: Mapping[str, Any], key: str) -> str:
     """Return the value of a key of runs as a label."""
     if key == SYSTEM:
-        return _labels(results)[system]
+        return system_labels(results, LONGEST_NAME)[system]
     value = fields.get(_field_of(results, key))
     return _NOTHING if value is None else short(format_value(value))
 
@@ -292,7 +286,7 @@ def _lines(
         groups[*values, variants.get(id(point), "")].append(point)
     fields = [_field_of(results, key) for key in keys if key != SYSTEM]
     shown = [field for field in fields if len({str(point.fields.get(field)) for point in points}) > 1]
-    names, several = _labels(results), len({point.system for point in points}) > 1
+    names, several = system_labels(results, LONGEST_NAME), len({point.system for point in points}) > 1
     labels = distinct(
         ", ".join(
             filter(
@@ -362,10 +356,9 @@ def _line_plot(filled: FilledOutput) -> Plot:
         Cross(x, None, describe_published(mark, place.text(mark.conditions))) for x, mark in printed if mark.low is None
     ]
     values = [*(spot.y for each in series for spot in each.spots), *(each.y for each in diamonds)]
-    is_log = min(values) > 0 and max(values) / min(values) > _WIDEST
     places = [spot.x for each in series for spot in each.spots]
     places += [*(each.x for each in crosses), *(each.x for each in diamonds)]
-    up = Axis(f"{titled(filled.quantity, scale.unit)}{', logarithmic' if is_log else ''}", is_log)
+    up = axis_up(titled(filled.quantity, scale.unit), values)
     label = f"{filled.output.title}, {filled.quantity} by {place.name}"
     return LineChart(label, series, places_axis(place.name, places), up, crosses, (), diamonds).plot()
 
