@@ -54,7 +54,7 @@ def failure(site: str, workload: str, batch: int, state: str = "out_of_memory") 
     return sample(site, workload, batch, **changes)
 
 
-def of_requests(site: str, clients: int, repeat: int = 1) -> dict[str, Any]:
+def of_requests(site: str, clients: int, repeat: int = 1, **changes: Any) -> dict[str, Any]:
     """A valid result of inference by requests."""
     latency = 0.01 * (1 + clients / 4) * (1 + repeat / 100) / SYSTEMS[site][1]
     rate = clients / latency
@@ -67,6 +67,7 @@ def of_requests(site: str, clients: int, repeat: int = 1) -> dict[str, Any]:
         configuration__concurrency=clients,
         metrics__throughput={"value": rate, "unit": "images/s"},
         **latencies,
+        **changes,
     )
 
 

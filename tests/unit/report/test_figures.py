@@ -196,6 +196,13 @@ def test_steps_are_shown_only_of_a_run_that_is_not_steady(results: ReportResults
     (line,) = [mark for mark in figure.plot.marks if isinstance(mark, Line)]
     assert len(line.points) == 16 and "drift +20.0%" in figure.note  # without the steps of warm-up
 
+    def failed(each: ReportResult) -> ReportResult:
+        fields = {**each.observation.fields, "status.state": "crashed"}
+        return replace(each, observation=replace(each.observation, fields=fields))
+
+    lost = replace(unsteady, members=tuple(map(failed, unsteady.members)))
+    assert not any("step-times" in name for name in names(lost)), "a run that failed is no measurement"
+
 
 def test_time_to_target_is_of_those_that_reached_it(results: ReportResults) -> None:
     figure = figure_of(with_targets(results, never="beta"), "pictures-training-target")

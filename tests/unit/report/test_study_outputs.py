@@ -18,9 +18,10 @@ from sifmark.recipes.names import cards
 from sifmark.report.anonymous import Anonymiser
 from sifmark.report.forms import MOST_SERIES
 from sifmark.report.outputs.measured import MOST_BARS, Chart, FilledOutput, fill, output_charts
-from sifmark.report.outputs.members import runs_of_results
+from sifmark.report.outputs.members import missing_runs, runs_of_results
 from sifmark.report.results import ReportResult, ReportResults
 from sifmark.report.svg import Mark
+from sifmark.report.trust import notices_of, trust_of
 from sifmark.results.catalogue import metric_of
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import observe
@@ -294,6 +295,21 @@ def test_results_of_a_variant_are_of_the_groups_that_it_keeps(tmp_path: Path) ->
     results = ReportResults((result_of(run, variant.systems[0], 1, ["throughput"]),), (), (), 0, "site")
     assert places(shown(results, study), 2) == [("8", "alpha")]
     assert output_charts(results, replace(study, variant="another")) == []
+
+
+def test_runs_without_a_result_are_counted_with_what_to_do(tmp_path: Path) -> None:
+    study = study_of(tmp_path, text=f"repeats = 3\n{RUNS}")
+    results, _ = results_of(study)
+    few = replace(results, members=results.members[1:])
+    planned, missing = missing_runs(few, study)
+    once = len(results.members)
+    assert planned == 3 * once and sum(missing.values()) == 2 * once + 1, "one of three repeats, less one"
+    trust = trust_of(few, notices_of(few), None, study)
+    assert trust.missing.startswith(f"Of {planned} planned runs, {sum(missing.values())} have no result (alpha ")
+    assert f"sifmark study.status {study.name}" in trust.missing
+    assert "alpha" not in trust_of(replace(few, anonymous=True), (), None, study).missing
+    whole = replace(study, groups=tuple(replace(group, repeats=1) for group in study.groups))
+    assert trust_of(results, (), None, whole).missing == ""
 
 
 def test_rows_of_several_units_have_a_column_and_charts_a_panel_for_each(tmp_path: Path) -> None:
