@@ -66,8 +66,7 @@ def of_requests(site: str, clients: int, repeat: int = 1, **changes: Any) -> dic
         workload__task="inference",
         configuration__concurrency=clients,
         metrics__throughput={"value": rate, "unit": "images/s"},
-        **latencies,
-        **changes,
+        **(latencies | changes),
     )
 
 

@@ -34,7 +34,7 @@ from sifmark.report.figures import MOST_FIGURES, budget_of, within_budget
 from sifmark.report.forms import MOST_SERIES
 from sifmark.report.load import load_report_results
 from sifmark.report.palette import CROSS, DIAMOND
-from sifmark.report.results import ReportResults
+from sifmark.report.results import ReportResult, ReportResults
 from sifmark.report.svg import Bar, Dot, Line, Rule
 from sifmark.report.workloads import workloads_of
 from sifmark.results.marks import UNSTEADY

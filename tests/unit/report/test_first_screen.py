@@ -10,7 +10,7 @@ from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
 from sifmark.report.systems import FACTS, values_of
-from sifmark.results.marks import TEST_BASE
+from sifmark.results.marks import UNSTEADY
 
 
 def report_of(folder: Path, *documents: dict[str, Any]) -> Report:
@@ -19,7 +19,7 @@ def report_of(folder: Path, *documents: dict[str, Any]) -> Report:
 
 def test_each_number_of_a_row_has_its_marks(tmp_path: Path) -> None:
     runs = [
-        samples.of_requests(site, clients, n, provenance__stand_in=site == "beta")
+        samples.of_requests(site, clients, n, steadiness__steady=site != "beta")
         for site in samples.SYSTEMS
         for clients in (1, 4)
         for n in (1, 2, 3)
@@ -30,9 +30,9 @@ def test_each_number_of_a_row_has_its_marks(tmp_path: Path) -> None:
     assert [row.system for row in table.rows] == list(samples.SYSTEMS)
     for row in table.rows:
         for head in ("Throughput", "Latency", "Rate within a time", "Energy"):
-            assert (TEST_BASE in row.cells[place[head]].marks) == (row.system == "beta"), head
+            assert (UNSTEADY in row.cells[place[head]].marks) == (row.system == "beta"), head
     page = render_page(report)
-    assert page.count('<abbr class="chip" title="test base">') > len(table.columns)
+    assert page.count('<abbr class="chip" title="not steady">') > len(table.columns)
 
 
 def test_a_load_of_one_is_a_client(tmp_path: Path) -> None:
