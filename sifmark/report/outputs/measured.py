@@ -53,7 +53,8 @@ from sifmark.report.svg import Plot, tick_text
 from sifmark.report.tables import Table, plain_table
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
-from sifmark.results.comparison.scaling import WEAK
+from sifmark.results.comparison.observation import PREFILL
+from sifmark.results.comparison.scaling import THROUGHPUT, WEAK
 from sifmark.results.documents import value_at
 from sifmark.results.numbers import Scale
 from sifmark.studies.published.load import select_tables
@@ -61,6 +62,7 @@ from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Output, Run, Scalar, Study
 
 SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
+_NEEDED = (THROUGHPUT, PREFILL)  # the metrics that tell kinds of runs apart, and how they scale
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
 _LONGEST_LABEL = 24  # characters of a name at the end of a line
@@ -223,7 +225,8 @@ def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) 
         elif key != SYSTEM:
             value = document["workload"]["task"] if key == "task" else run.cell.get(key)
             fields[key] = document["data"]["source"] if key == "data" and value is None else _public(value, anonymous)
-    return replace(result, observation=replace(result.observation, fields=fields))
+    needed = {name: number for name, number in result.observation.numbers.items() if name in (output.y, *_NEEDED)}
+    return replace(result, observation=replace(result.observation, fields=fields, numbers=needed))
 
 
 def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
