@@ -191,7 +191,7 @@ class Section:
 
     @property
     def failures(self) -> list[Failure]:
-        return [each for each in self.results.failures if _key(each.result.observation) == self.key]
+        return [each for each in self.results.failures if section_of(each.result.observation) == self.key]
 
     def published(self, metric: str) -> list[PublishedMark]:
         """Return the published figures of a metric that belong beside the points of this section."""
@@ -248,7 +248,7 @@ class ReportResults:
         if metric not in self._points:
             points: dict[SectionKey, list[Point]] = defaultdict(list)
             for table in self.compare(metric).tables:
-                key = _key(table.rows[0].observations[0])
+                key = section_of(table.rows[0].observations[0])
                 points[key] += [
                     Point(self.system(row.fields), row, metric, table.units[metric], self.of_row(row))
                     for row in table.rows
@@ -287,7 +287,7 @@ class ReportResults:
     def by_section(self) -> Mapping[SectionKey, Sequence[ReportResult]]:
         results: dict[SectionKey, list[ReportResult]] = defaultdict(list)
         for each in self.members:
-            results[_key(each.observation)].append(each)
+            results[section_of(each.observation)].append(each)
         return dict(results)
 
     @cached_property
@@ -356,6 +356,6 @@ class ReportResults:
         return tuple({(each.group, each.field): each for each in every}.values())
 
 
-def _key(observation: Observation) -> SectionKey:
+def section_of(observation: Observation) -> SectionKey:
     group = observation.group
     return SectionKey(group.identity, group.task, group.source)

@@ -109,8 +109,9 @@ def _devices_text(documents: Iterable[Document]) -> str:
     """
     every = list(documents)
     if {each["accelerator"]["kind"] for each in every} == {"cpu"}:
-        cores, used = values_of(every, FACTS["cores of a host"]), values_of(every, _cores_used)
-        texts = [f"{used} of {cores} cores" if used and cores else "", values_of(every, FACTS["memory of a host"])]
+        cores, used = values_of(every, FACTS["cores of a host"]), sorted(filter(None, map(_cores_used, every)))
+        most_used = " to ".join(map(str, dict.fromkeys((used[0], used[-1])))) if used else ""
+        texts = [f"{most_used} of {cores} cores" if used and cores else "", values_of(every, FACTS["memory of a host"])]
         return ", ".join(filter(None, texts))
     most = max((each["accelerator"].get("count") or 1 for each in every), default=1)
     memory, watts = values_of(every, _memory_of_device), values_of(every, _power_limit)
@@ -118,9 +119,9 @@ def _devices_text(documents: Iterable[Document]) -> str:
     return ", ".join(filter(None, [devices, watts]))
 
 
-def _cores_used(document: Document) -> str | None:
-    threads, ranks = document["configuration"]["threads"], document["accelerator"].get("ranks") or 1
-    return None if threads is None else str(threads * ranks)
+def _cores_used(document: Document) -> int:
+    """Return on how many cores a run computed; 0 if nobody knows."""
+    return int(document["configuration"]["threads"] or 0) * int(document["accelerator"].get("ranks") or 1)
 
 
 def _power_limit(document: Document) -> str | None:

@@ -13,7 +13,7 @@ from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SITE
 from sifmark.report.site.charts import HistoryChart, Overview, SectionKey, history_chart, overview_of, workload_charts
 from sifmark.report.site.folder import file_names, report_files
-from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
+from sifmark.report.site.read import SiteResult, SiteResults, read_results
 from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
@@ -135,7 +135,7 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
         cause = "results name hosts, users and paths, so a site with copies of them is not anonymous"
         raise UsageError(cause, "leave out --with-results", code="invalid-option")
     more = (options.by,) if options.by else ()
-    results = read_results(folders, ReadOptions(more, options.anonymous, options.anonymous_sites, options.processes))
+    results = read_results(folders, more, options.anonymous, options.anonymous_sites, options.processes)
     if not results.members:
         folder = results.folder
         cause = f"no valid result below {folder}; {results.invalid[0]}"

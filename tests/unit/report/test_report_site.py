@@ -20,7 +20,7 @@ from unit.studies.histories import FIRST, HOST, nights, write_nights
 from sifmark.commands.command_line import main
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.describe import quantity_text
-from sifmark.report.site.read import ReadOptions, in_processes, read_results
+from sifmark.report.site.read import in_processes, read_results
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, make_site
 from sifmark.report.svg import Bar, Dot, Rule, Text
@@ -232,7 +232,7 @@ def test_what_compare_refuses_has_no_number_on_the_page_of_both_but_on_those_of_
 
 def test_mixed_meters_refuse_energy_and_not_throughput(tmp_path: Path) -> None:
     documents = [sample(name, "pictures", 8, repeat) for name in ("alpha", "beta") for repeat in (1, 2, 3)]
-    members = read_results(write_results(tmp_path / "s", documents), ReadOptions(processes=1)).members
+    members = read_results(write_results(tmp_path / "s", documents), processes=1).members
     for each in members:
         scope = "node" if each.observation.fields["site"] == "alpha" else "board"
         each.observation.fields["power.scope"] = scope
@@ -303,7 +303,7 @@ def test_the_same_results_give_the_same_bytes_in_any_number_of_processes(
 def test_several_processes_read_the_same_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study(tmp_path / "s")
     monkeypatch.setattr("sifmark.report.site.read._FILES_AT_ONCE", 5)
-    alone, together = (read_results(tmp_path, ReadOptions(processes=count)) for count in (1, 3))
+    alone, together = (read_results(tmp_path, processes=count) for count in (1, 3))
     assert alone.members == together.members and len(alone.members) == 56
 
 
