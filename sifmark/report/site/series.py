@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.core.files import sha256_json
-from sifmark.report.describe import mean_text, titled
+from sifmark.report.describe import configuration_text, mean_text, titled
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
-from sifmark.report.site.rows import marks_named, settings_of, system_of
+from sifmark.report.site.rows import marks_named, system_of
 from sifmark.report.tables import Table, plain_table
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.tables import ratio_text
@@ -36,7 +36,7 @@ class SeriesHistory:
     @property
     def settings(self) -> str:
         """What of its configuration readers look for first, in words."""
-        return settings_of(self.result)
+        return configuration_text(self.result.observation.fields)
 
     @property
     def period_table(self) -> Table:

@@ -11,7 +11,7 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.forms import Figure
 from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SITE
-from sifmark.report.site.charts import HistoryChart, Overview, SectionKey, history_chart, overview_of, workload_charts
+from sifmark.report.site.charts import Overview, SectionKey, history_chart, overview_of, workload_charts
 from sifmark.report.site.folder import file_names, report_files
 from sifmark.report.site.read import SiteResult, SiteResults, read_results
 from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
@@ -84,7 +84,7 @@ class Site:
     devices: tuple[Facet, ...]
     systems: tuple[Facet, ...]  # none where devices name the systems
     overview: Overview  # workloads by systems
-    history_charts: Mapping[str, HistoryChart]  # by the name of the page of the series
+    history_charts: Mapping[str, Figure]  # by the name of the page of the series
     copied: frozenset[str] = frozenset()  # the results that the site has, too
 
     @property

@@ -110,7 +110,7 @@ def test_a_change_of_performance_is_on_the_first_page_with_what_changed(target: 
 def test_the_page_of_a_series_has_a_chart_with_the_change_and_both_periods(results: Path) -> None:
     site = make_site(results, ALONE)
     (series,) = [each for each in site.history.series if each.history.changes]
-    plot = site.history_charts[series.page].figure.plot
+    plot = site.history_charts[series.page].plot
     assert sum(isinstance(mark, Dot) for mark in plot.marks) == NIGHTS
     assert [mark.words for mark in plot.marks if isinstance(mark, Text)] == ["1"]
     (change,) = [mark for mark in plot.backdrop if isinstance(mark, Rule) and mark.title]
@@ -336,8 +336,8 @@ def test_a_long_history_is_drawn_by_session(tmp_path: Path) -> None:
     write_nights(tmp_path / "nights", nights(1, 140), repeats=3, **night("alpha"))
     site = make_site(tmp_path, ALONE)
     (chart,) = site.history_charts.values()
-    assert sum(isinstance(mark, Dot) for mark in chart.figure.plot.marks) == 140
-    assert "the mean of a session" in chart.caption
+    assert sum(isinstance(mark, Dot) for mark in chart.plot.marks) == 140
+    assert "the mean of a session" in chart.note
 
 
 def report_in(folder: Path) -> Path:
