@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal, NamedTuple
 
 from sifmark.report.describe import describe, distinct, short, variant, variant_fields
@@ -299,41 +300,41 @@ class RatioChart:
 
     def plot(self) -> Plot:
         """Return the chart, drawn. A group has its name above its first row."""
-        ends = [end for row in self.rows for end in _ends(row.ratio)]
-        scale = scale_log([0.8, 1.25, *ends])
+        scale = scale_log([0.8, 1.25, *(end for row in self.rows for end in ends_of(row.ratio))])
         left = max(text_width(row.label) for row in self.rows) + 12
-        heads = sum(_starts_group(self.rows, place) for place in range(len(self.rows)))
-        height = _ROW * (len(self.rows) + heads)
+        lines: list[RatioRow | str] = []
+        for group, rows in groupby(self.rows, key=lambda row: row.group):
+            lines += [*filter(None, [group]), *rows]
+        height = _ROW * len(lines)
         plot = Plot(self.label, height, scale, margins=Margins(left, 14, 6, 42))
         plot.ticks(ticks_of(scale), lambda value: f"{tick_text(value)}x", "measured / published")
         one = plot.across(1.0)
         plot.backdrop.append(Rule(one, 0, one, height, look="ideal"))
-        y = 0.0
-        for place, row in enumerate(self.rows):
-            if _starts_group(self.rows, place):
-                plot.marks.append(Text(0, y + _ROW / 2, row.group, dx=-left, look="hint"))
-                y += _ROW
-            middle = y + _ROW / 2
-            value, *interval = _ends(row.ratio)
-            plot.marks.append(Text(0, middle, row.label, "end", dx=-8, look="value"))
-            if interval:
-                low, high = map(plot.across, interval)
-                plot.marks.append(Rule(low, middle, high, middle, look="wide", system=row.system))
-            look = "hollow" if row.hollow else "dot"
-            plot.marks.append(Dot(plot.across(value), middle, look=look, system=row.system, title=row.words))
-            y += _ROW
+        for place, line in enumerate(lines):
+            middle = _ROW * (place + 0.5)
+            if isinstance(line, str):
+                plot.marks.append(Text(0, middle, line, dx=-left, look="hint"))
+                continue
+            plot.marks.append(Text(0, middle, line.label, "end", dx=-8, look="value"))
+            mark_ratio(plot, middle, line.ratio, line.system, line.words, line.hollow)
         return plot
 
 
-def _starts_group(rows: Sequence[RatioRow], place: int) -> bool:
-    return bool(rows[place].group) and (place == 0 or rows[place - 1].group != rows[place].group)
+def mark_ratio(
+    plot: Plot, y: float, ratio: Ratio, system: int | None, title: str, hollow: bool, radius: float = 4.0
+) -> None:
+    """Draw a ratio with its interval at px down."""
+    low, value, high = map(plot.across, ends_of(ratio))
+    plot.marks.append(Rule(low, y, high, y, look="wide", system=system))
+    look = "hollow" if hollow else "dot"
+    plot.marks.append(Dot(value, y, None, radius, look=look, system=system, title=title))
 
 
-def _ends(ratio: Ratio) -> list[float]:
-    """Return a ratio and the ends of its interval, no further from it than a drawing can show."""
-    value = ratio.value or 1.0
-    ends = [value] if ratio.low is None or ratio.high is None else [value, ratio.low, ratio.high]
-    return [min(max(end, value / _FARTHEST_RATIO), value * _FARTHEST_RATIO) for end in ends]
+def ends_of(ratio: Ratio) -> tuple[float, float, float]:
+    """Return the ends of an interval and the ratio between them, no farther apart than a drawing can show."""
+    value = min(max(ratio.value or 1.0, 1e-9), 1e9)
+    low, high = (value if end is None else end for end in (ratio.low, ratio.high))
+    return max(low, value / _FARTHEST_RATIO), value, min(high, value * _FARTHEST_RATIO)
 
 
 Place = tuple[float, Point]  # where on the axis across a point is

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from sifmark.report.describe import configuration_of, factor_text
 from sifmark.report.figures import ENERGY, TAIL, TOKEN_GAP
-from sifmark.report.forms import place_of, system_labels
+from sifmark.report.forms import ends_of, mark_ratio, place_of, system_labels
 from sifmark.report.results import Point, ReportResults
-from sifmark.report.svg import Anchor, Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, thinned
+from sifmark.report.svg import Anchor, Bar, Margins, Plot, Rule, Scale, Text, text_width, thinned
 from sifmark.report.tables import Cell, Column, Kind, Row, Table
 from sifmark.report.workloads import (
     BETTER,
@@ -35,7 +35,6 @@ from sifmark.results.comparison.tables import ratio_text
 MOST_SYSTEMS = 6  # with the baseline: more are in the heat map
 _ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
 _NARROWEST = 280.0  # px of a column on a desk: the room that labels need is reckoned from it
-_FARTHEST = 1000.0
 _LONGEST_NAME = 12  # characters of a system beside its mark
 _MOST_OF_WIDTH = 0.8  # that words on both sides of a cell take
 _WIDER = 1.18  # a font of a reader than ours
@@ -223,13 +222,6 @@ def better_above_one(ratio: Ratio, metric: str) -> Ratio:
     return replace(ratio, value=1 / ratio.value, low=low, high=high)
 
 
-def _ends(ratio: Ratio) -> tuple[float, float, float]:
-    """Return the ends of an interval and the ratio between them, no farther apart than a drawing can show."""
-    value = min(max(ratio.value or 1.0, 1e-9), 1e9)
-    low, high = (value if end is None else end for end in (ratio.low, ratio.high))
-    return max(low, value / _FARTHEST), value, min(high, value * _FARTHEST)
-
-
 def _label(score: Score, name: str = "") -> str:
     sign = {SAME: " ≈", UNKNOWN: " ?"}.get(score.verdict, "")
     return f"{name} {factor_text(score.ratio.value or 0.0)}x{sign}".strip()
@@ -242,7 +234,7 @@ def _is_named(group: Group, cell: ScoreCell) -> bool:
 
 def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
     """Return the axis of all cells of a group: ratios of it, with room for the words beside them."""
-    ends = [_ends(score.ratio) for cell in group.cells for score in cell.scores]
+    ends = [ends_of(score.ratio) for cell in group.cells for score in cell.scores]
     low = math.log(min([1 / 1.05, *(each[0] for each in ends)]))
     high = math.log(max([1.05, *(each[2] for each in ends)]))
     left = right = (high - low) / 20
@@ -260,7 +252,7 @@ def _room(group: Group, cell: ScoreCell, score: Score, names: Mapping[str, str])
     """Return where the words of a mark begin, what share of the width they take, and whether they stand left of it."""
     label = _label(score, names[score.system] if _is_named(group, cell) else "")
     share = (text_width(label, 12.5) * _WIDER + 12) / _NARROWEST
-    low, value, high = _ends(score.ratio)
+    low, value, high = ends_of(score.ratio)
     return math.log(low if value < 1 else high), share, value < 1
 
 
@@ -288,11 +280,10 @@ def cell_plot(group: Group, cell: ScoreCell, results: ReportResults) -> Plot:
         plot.backdrop.append(Rule(plot.across(tick), 0, plot.across(tick), height, look=look, system=system))
     for place, score in enumerate(cell.scores):
         y, system = _EDGE + _ROW * place, place_of(results, score.system)
-        low, value, high = _ends(score.ratio)
+        low, value, high = ends_of(score.ratio)
         title = f"{names[score.system]}, {cell.configuration}: {score.words}"
-        plot.marks.append(Rule(plot.across(low), y, plot.across(high), y, look="wide", system=system))
-        look = "hollow" if score.verdict in (SAME, UNKNOWN) or score.point.marks else "dot"
-        plot.marks.append(Dot(plot.across(value), y, None, 5.0, look=look, system=system, title=title))
+        hollow = score.verdict in (SAME, UNKNOWN) or bool(score.point.marks)
+        mark_ratio(plot, y, score.ratio, system, title, hollow, 5.0)
         left = value < 1
         x, shift = (plot.across(low), -9) if left else (plot.across(high), 9)
         anchor: Anchor = "end" if left else "start"
