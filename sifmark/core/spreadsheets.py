@@ -19,14 +19,15 @@ _NUMBER = re.compile(r"-(\d[\d,]*(\.\d+)?([eE][+-]?\d+)?)?", re.ASCII)  # or the
 
 def write_rows(stream: TextIO, rows: Iterable[Iterable[Any]]) -> None:
     """Write rows of cells: texts, lists of them, numbers, or None for what is missing."""
-    csv.writer(stream, lineterminator="\n").writerows(map(_cell, row) for row in rows)
+    shown = ([cell if isinstance(cell, _AS_THEY_ARE) else _text(cell) for cell in row] for row in rows)
+    csv.writer(stream, lineterminator="\n").writerows(shown)
 
 
 def write_csv(stream: TextIO, columns: Iterable[str], records: Iterable[Mapping[str, Any]]) -> None:
     """Write records below a line of columns; missing values are empty."""
     names = list(columns)
     write_rows(stream, [names])
-    write_rows(stream, ([record.get(name) for name in names] for record in records))
+    write_rows(stream, (map(record.get, names) for record in records))
 
 
 def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
@@ -45,7 +46,5 @@ def spreadsheet_text(text: str) -> str:
     return f"'{shown}" if begins and not _NUMBER.fullmatch(shown) else shown
 
 
-def _cell(value: Any) -> int | float | str | None:
-    if isinstance(value, _AS_THEY_ARE):
-        return value
+def _text(value: Any) -> str:
     return spreadsheet_text(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
