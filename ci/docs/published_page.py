@@ -55,8 +55,8 @@ def published_pictures() -> dict[Path, str]:
     drawn: dict[Path, str] = {}
     for name in STUDIES:
         study = load_published(name)
-        charts = (chart for table in repeated_tables(load_study(name), study) for chart in pictures_of(study, table))
-        figures = (figure for chart in charts for figure in chart.figures)
+        tables = repeated_tables(load_study(name), study)
+        figures = (figure for table in tables for figure in pictures_of(study, table))
         drawn |= {PICTURES / f"{each.name}.svg": each.plot.fixed(pixels_of(WIDTH)) for each in figures}
     return drawn
 
@@ -77,9 +77,8 @@ def _section(study: Study, published: PublishedStudy) -> Iterator[str]:
             yield f"### {markdown_text(table.title)}\n"
             yield f"{markdown_text(source_of(published, table))}.\n"
             yield "\n".join([*markdown_lines([table.columns, *table.rows]), ""])
-            for chart in pictures_of(published, table):
-                for figure in chart.figures:
-                    yield f"![{markdown_text(figure.plot.label)}](../pictures/published/{figure.name}.svg)\n"
+            for figure in pictures_of(published, table):
+                yield f"![{markdown_text(figure.plot.label)}](../pictures/published/{figure.name}.svg)\n"
     if missing := [table for table in tables if not table.rows]:
         yield "| not drawn | why |\n|---|---|"
         yield from (

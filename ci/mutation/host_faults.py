@@ -17,6 +17,7 @@ REPEATING = "tests/unit/engines/test_repeating.py"
 REPEATED, LOAD = "tests/unit/commands/test_repeated_runs.py", "tests/unit/doctor/test_host_load.py"
 HEADLINES = "tests/unit/report/test_headlines.py"
 WORDS = "tests/unit/report/test_words.py"
+FIRST_SCREEN = "tests/unit/report/test_first_screen.py"
 SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recipes/test_render.py"
 HOSTILE, STORES = "tests/unit/datasets/test_hostile_sources.py", "tests/unit/publish/test_publish_stores.py"
 RESULTS = "tests/unit/results/test_load.py"
@@ -83,6 +84,41 @@ HOST = (
         *("points of every schema are exported", "_point_rows", 'document.get("points")', 'document["points"]'),
         *("tests/unit/test_forgeries_benchmark.py", "-k", "traceback and genuine"),
         side="/results",
+    ),
+    _fault(
+        *(
+            "a chart has the steps of a run that failed",
+            "unsteady_steps",
+            "each.observation.id not in excluded",
+            "True",
+        ),
+        *("tests/unit/report/test_figures.py", "-k", "steps"),
+        side="/report",
+    ),
+    _fault(
+        *("a latency is shown without its marks", "_quantity", "point.marks", "()", FIRST_SCREEN, "-k", "marks"),
+        side="/report",
+    ),
+    _fault(
+        *(
+            "cards that say the same need no more words",
+            "_apart",
+            "len(alike) < 2",
+            "True",
+            FIRST_SCREEN,
+            "-k",
+            "cards",
+        ),
+        side="/report",
+    ),
+    _fault(
+        *("one repeat is enough for a study", "missing_runs", "planned - found", "(planned - planned)"),
+        *("tests/unit/report/test_study_outputs.py", "-k", "counted"),
+        side="/report",
+    ),
+    _fault(
+        *("what refuses energy refuses all", "compare_each", "each.group in refused", "False"),
+        *("tests/unit/report/test_report_page.py", "-k", "refuses"),
     ),
     _fault(
         *("reports ask every schema for checks of runs", "_correctness", 'numerics.get("run_checks", ())'),
@@ -343,8 +379,8 @@ HOST = (
         HEADLINES,
     ),
     _fault(
-        *("a summary ranks generation by texts", "Section.rate", "name in self.headlines"),
-        *("name == THROUGHPUT", HEADLINES),
+        *("a report ranks generation by texts", "Workload.rate", "rates(self.kind)", "()", HEADLINES),
+        side="/report",
     ),
     _fault(
         *("a headline names who beats one of several", "Workload.leader", "all(behind)", "any(behind)"),

@@ -153,7 +153,7 @@ STUDIES = (
     _report_fault(
         "an anonymous report names the study of the current folder", "_place", "report.results.anonymous", "False"
     ),
-    _report_fault("an anonymous report names its study", "_study", "not options.anonymous", "True"),
+    _report_fault("an anonymous report names its study", "_study", "not anonymous", "True"),
     _report_fault("an anonymous site names locked folders", "_unreadable", "results.labels", "None"),
     _core_fault("a file is not on the disk before its name", "atomic_path", "_synchronise(draft)", "None", POWER),
     _core_fault("a name is not on the disk", "atomic_path", "_synchronise_folder(target.parent)", "None", POWER),

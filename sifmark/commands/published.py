@@ -106,12 +106,11 @@ def _draw(study: PublishedStudy, tables: tuple[PublishedTable, ...], folder: Pat
     folder.mkdir(parents=True, exist_ok=True)
     files: list[tuple[str, str]] = []
     for table in tables:
-        for chart in pictures_of(study, table):
-            for figure in chart.figures:
-                for name, content in figure_files(figure, WIDTH).items():
-                    with atomic_path(folder / name) as draft:
-                        draft.write_bytes(content)
-                    files.append((str(folder / name), chart.title))
+        for figure in pictures_of(study, table):
+            for name, content in figure_files(figure, WIDTH).items():
+                with atomic_path(folder / name) as draft:
+                    draft.write_bytes(content)
+                files.append((str(folder / name), figure.title))
         if table.no_numbers:
             status(printable(f"{study.name}/{table.name}: {table.no_numbers}"))
     record = [{"file": file, "title": title} for file, title in files]

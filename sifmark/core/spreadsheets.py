@@ -4,6 +4,8 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from itertools import chain
 from typing import Any, TextIO
 
 from sifmark.core.console import printable
@@ -11,29 +13,32 @@ from sifmark.core.console import printable
 # How formulas begin, the wide characters where Japanese is written. Tabs and returns are spelled out.
 # Source: owasp.org/www-community/attacks/CSV_Injection
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+_AS_THEY_ARE = (int, float, type(None))
 _NUMBER = re.compile(r"-(\d[\d,]*(\.\d+)?([eE][+-]?\d+)?)?", re.ASCII)  # or the dash of what is missing
 
 
 def write_rows(stream: TextIO, rows: Iterable[Iterable[Any]]) -> None:
     """Write rows of cells: texts, lists of them, numbers, or None for what is missing."""
-    csv.writer(stream, lineterminator="\n").writerows(map(_cell, row) for row in rows)
+    shown = ([cell if isinstance(cell, _AS_THEY_ARE) else _text(cell) for cell in row] for row in rows)
+    csv.writer(stream, lineterminator="\n").writerows(shown)
 
 
 def write_csv(stream: TextIO, columns: Iterable[str], records: Iterable[Mapping[str, Any]]) -> None:
     """Write records below a line of columns; missing values are empty."""
     names = list(columns)
     write_rows(stream, [names])
-    write_rows(stream, ([record.get(name) for name in names] for record in records))
+    write_rows(stream, (map(record.get, names) for record in records))
 
 
 def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) -> str:
     """Return records as CSV, with these columns and one for every other key of theirs."""
     kept = list(records)
     stream = io.StringIO()
-    write_csv(stream, dict.fromkeys((*columns, *(name for record in kept for name in record))), kept)
+    write_csv(stream, dict.fromkeys(chain(columns, *kept)), kept)
     return stream.getvalue()
 
 
+@lru_cache(maxsize=1 << 14)  # the metrics of a run repeat what describes it
 def spreadsheet_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
     shown = printable(text)
@@ -41,7 +46,5 @@ def spreadsheet_text(text: str) -> str:
     return f"'{shown}" if begins and not _NUMBER.fullmatch(shown) else shown
 
 
-def _cell(value: Any) -> int | float | str | None:
-    if value is None or isinstance(value, int | float):
-        return value
+def _text(value: Any) -> str:
     return spreadsheet_text(" ".join(map(str, value)) if isinstance(value, list | tuple) else str(value))

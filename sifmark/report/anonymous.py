@@ -45,7 +45,6 @@ class Anonymiser:
         return replace(result, file=file, document=self.document(result.document), unpacked=path)
 
     def document(self, document: Document) -> Document:
-        """Return a valid document with labels."""
         replaced: Document = self._value("", document)
         return replaced
 
@@ -58,7 +57,6 @@ class Anonymiser:
         return WITHHELD
 
     def label(self, kind: str, name: str) -> str:
-        """Return the label of a name."""
         if (kind, name) not in self._labels:
             self._counts[kind] += 1
             suffix = PurePath(name).suffix if kind == FILE else ""
@@ -156,7 +154,6 @@ def _setting(anonymiser: Anonymiser, text: str) -> str:
 
 @cache
 def _meters() -> frozenset[str]:
-    """Return the words that a result has for meters."""
     sources = (source for meter in import_shared("rules.energy").METERS.values() for source in meter.sources)
     return frozenset((*sources, "auto", "none", *_meter_modules()))
 

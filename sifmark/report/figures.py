@@ -8,14 +8,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from sifmark.core.console import counted
 from sifmark.report.describe import (
     MIB_PER_GIB,
     describe_failure,
     describe_published,
+    factor_text,
+    field_text,
+    listed,
     mean_text,
     memory_of_device,
     quantity_text,
-    repeats_text,
+    short,
+    slug,
 )
 from sifmark.report.forms import (
     LONGEST_NAME,
@@ -32,15 +37,16 @@ from sifmark.report.forms import (
     RatioRow,
     Series,
     Spot,
+    axis_up,
     grouped,
     place_of,
+    places_axis,
     shown,
     spot_of,
     system_labels,
 )
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.report.svg import tick_text
-from sifmark.report.texts import factor_text, listed, short, slug
 from sifmark.report.workloads import GENERATION, REQUESTS, Workload
 from sifmark.results.comparison.intervals import mean
 from sifmark.results.comparison.observation import CONCURRENCY
@@ -54,7 +60,6 @@ ENERGY, FIRST_TOKEN, TOKEN_GAP = "energy_per_unit", "time_to_first_token_p50", "
 TAIL, TARGET = "latency_p99", "time_to_target"
 ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
 LATENCY_PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")
-_WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 _FARTHEST_LIMIT = 8.0  # of the largest value: a limit of memory that is farther away is not drawn
 _LEAST_EFFICIENCY = 70.0  # percent, where its axis begins unless a system is below
 _MOST_NAMED = 2  # systems at one limit
@@ -74,7 +79,6 @@ class Lines:
     is_log: bool = False  # up
     note: str = ""
     inverse: bool = False  # whether across there is 1 / `over`
-    better: str = ""  # where better values are
     failures: bool = False
     capacity: bool = False
     budget: bool = False
@@ -104,10 +108,8 @@ class Lines:
         if self.capacity and metric == ALLOCATED:
             levels += _capacities(workload, series, scale.factor)
         values = [spot.y for each in series for spot in each.spots]
-        spread = max(values) / min(values) if min(values) > 0 else 0.0
         by_itself = not self.over and not self.capacity  # elsewhere the ends tell more than their ratio
-        is_log = spread > 0 and (self.is_log or (by_itself and spread > _WIDEST))
-        y = Axis(f"{_per(scale.unit)}{', logarithmic' if is_log else ''}", is_log=is_log)
+        y = axis_up(_per(scale.unit), values, self.is_log, by_itself)
         chart = LineChart(
             f"{self.title}: {_reach(series, scale.unit)}",
             series,
@@ -134,9 +136,8 @@ class Lines:
                 yield float(load), point
 
     def _spots(self, workload: Workload, label: str, members: Iterable[Place], factor: float) -> tuple[Spot, ...]:
-        what = _load_words(workload)
         return tuple(
-            spot_of(x, point, label, f"{what} {workload.load_of(point.fields)}", factor) for x, point in members
+            spot_of(x, point, label, workload.load_text(workload.load_of(point.fields)), factor) for x, point in members
         )
 
     def _across(self, workload: Workload, placed: list[Place], others: Iterable[Cross | Diamond]) -> Axis:
@@ -144,10 +145,7 @@ class Lines:
             name = _metric(workload, self.over)
             unit = "tokens/s per user" if self.inverse else workload.points(name)[0].unit
             return Axis(unit)
-        at = sorted({*(x for x, _ in placed), *(each.x for each in others)})
-        room = (at[-1] / at[0]) ** 0.04 if len(at) > 1 else 2.0
-        words = _load_words(workload)
-        return Axis(words, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
+        return places_axis(_load_words(workload), [*(x for x, _ in placed), *(each.x for each in others)])
 
     def _budget(self, workload: Workload, factor: float) -> list[Level]:
         budget = budget_of(workload) if self.budget else None
@@ -186,7 +184,7 @@ def _crosses(workload: Workload) -> list[Cross]:
         Cross(
             float(load),
             place_of(workload.results, system),
-            describe_failure(failure, f"{_load_words(workload)} {load}"),
+            describe_failure(failure, workload.load_text(load)),
         )
         for system, lost in workload.lost.items()
         for load, failure in lost.items()
@@ -196,7 +194,7 @@ def _crosses(workload: Workload) -> list[Cross]:
 def _diamonds(workload: Workload, metric: str, factor: float) -> list[Diamond]:
     """Return the published figures that have a place among these: of as many devices, or of unsaid ones."""
     return [
-        Diamond(float(load), end / factor, describe_published(mark, f"{_load_words(workload)} {load}"))
+        Diamond(float(load), end / factor, describe_published(mark, workload.load_text(load)))
         for mark in workload.section.published(metric)
         if isinstance(load := mark.conditions.get(workload.load), int)
         and mark.conditions.get(DEVICES, workload.fewest) == workload.fewest
@@ -269,8 +267,9 @@ def efficiency(workload: Workload) -> Figure | None:
     if not curves:
         return None
     series = []
-    for name, label in zip(curves, _labels(workload, curves), strict=True):
-        curve = curves[name]
+    labels = system_labels(results)
+    for name, curve in curves.items():
+        label = labels[name]
         spots = [Spot(float(curve.reference.fields[DEVICES]), 100.0, words=f"{label}: the reference")]
         for point, ratio in curve.points:
             value, low, high = (None if end is None else 100 * end for end in (ratio.value, ratio.low, ratio.high))
@@ -281,8 +280,7 @@ def efficiency(workload: Workload) -> Figure | None:
     lowest = min(spot.y for each in series for spot in each.spots)
     low = _LEAST_EFFICIENCY if lowest > _LEAST_EFFICIENCY else math.floor(max(0.0, lowest - 10) / 10) * 10.0
     highest = max(100.0, *(spot.y for each in series for spot in each.spots)) + 2
-    at = tuple(sorted({spot.x for each in series for spot in each.spots}))
-    across = Axis("devices", True, at, at[0] / 1.08, at[-1] * 1.08, lambda value: f"{value:g}")
+    across = places_axis("devices", [spot.x for each in series for spot in each.spots])
     up = Axis("efficiency", low=low, high=highest, words=lambda value: f"{value:g} %")
     ends = ", ".join(f"{each.label} {each.end} on {each.spots[-1].x:g} devices" for each in series)
     chart = LineChart(f"Efficiency of scaling: {ends}", shown(series), across, up, levels=[Level(100.0)])
@@ -291,12 +289,7 @@ def efficiency(workload: Workload) -> Figure | None:
     note = f"{same} per device" if first.kind == WEAK else f"{same} on all devices together"
     if low > 0:
         note += f"; the axis begins at {low:g} %"
-    return Figure(slug(workload.anchor, "scaling"), f"Scaling to {at[-1]:g} devices", note, chart.plot())
-
-
-def _labels(workload: Workload, names: Iterable[str]) -> list[str]:
-    labels = system_labels(workload.results)
-    return [labels[name] for name in names]
+    return Figure(slug(workload.anchor, "scaling"), f"Scaling to {across.at[-1]:g} devices", note, chart.plot())
 
 
 def rate_within_budget(workload: Workload) -> Figure | None:
@@ -304,20 +297,37 @@ def rate_within_budget(workload: Workload) -> Figure | None:
     rates, budget = within_budget(workload), budget_of(workload)
     if budget is None or not rates:
         return None
-    unit = next(iter(rates.values())).unit
-    rows = [
-        BarRow(
-            *(place_of(workload.results, name), label),
-            ((point.value, f"{label}: {quantity_text(point.mean, unit)}"),),
-            format_number(point.value),
-            f"{workload.load_of(point.fields)} clients",
-        )
-        for (name, point), label in zip(rates.items(), _labels(workload, rates), strict=True)
-    ]
-    limit = budget_text(budget)
+    limit, unit = budget_text(budget), next(iter(rates.values())).unit
+    rows = [row._replace(text=format_number(point.value)) for row, point in _bars(workload, rates)]
     label = f"Highest rate with 99 % of requests within {limit}: " + "; ".join(f"{r.label} {r.text}" for r in rows)
-    title, note = f"Rate within {limit}", f"{unit}, the highest with p99 ≤ {limit}"
-    return Figure(slug(workload.anchor, "within-budget"), title, note, BarChart(label, rows).plot())
+    note = f"{unit}, the highest with p99 ≤ {limit}"
+    return Figure(slug(workload.anchor, "within-budget"), f"Rate within {limit}", note, BarChart(label, rows).plot())
+
+
+def time_to_target(workload: Workload) -> Figure | None:
+    """Return a bar for each system that trained to a target: its fastest."""
+    fastest: dict[str, Point] = {}
+    for point in workload.points(TARGET):
+        if point.system not in fastest or point.value < fastest[point.system].value:
+            fastest[point.system] = point
+    if not fastest:
+        return None
+    rows = [
+        row._replace(note=f"{row.note}, {field_text(DEVICES, point.fields.get(DEVICES))}")
+        for row, point in _bars(workload, fastest)
+    ]
+    label = "Time to the target: " + "; ".join(f"{row.label} {row.text}" for row in rows)
+    return Figure(slug(workload.anchor, "target"), "Time to the target", "the fastest", BarChart(label, rows).plot())
+
+
+def _bars(workload: Workload, points: Mapping[str, Point]) -> Iterator[tuple[BarRow, Point]]:
+    """Yield a bar for the point of each system, with its load below."""
+    labels = system_labels(workload.results)
+    for name, point in points.items():
+        words = f"{labels[name]}: {quantity_text(point.mean, point.unit)}"
+        load = workload.load_text(workload.load_of(point.fields))
+        text = format_quantity(point.value, point.unit)
+        yield BarRow(place_of(workload.results, name), labels[name], ((point.value, words),), text, load), point
 
 
 def latency_parts(workload: Workload) -> Figure | None:
@@ -332,16 +342,16 @@ def latency_parts(workload: Workload) -> Figure | None:
     most = max(len({point.system for point, _ in each}) for each in by_load.values())
     loads = sorted(load for load, each in by_load.items() if len({point.system for point, _ in each}) == most)
     chosen = sorted({loads[0], loads[len(loads) // 2], loads[-1]})
-    labels = dict(zip(workload.results.systems, _labels(workload, workload.results.systems), strict=True))
+    labels = system_labels(workload.results)
     rows = [
         BarRow(
             *(place_of(workload.results, point.system), labels[point.system]),
             tuple(
-                (value, f"{labels[point.system]}, {load:g} clients, {part}: {format_quantity(value, 's')}")
+                (value, f"{labels[point.system]}, {workload.load_text(load)}, {part}: {format_quantity(value, 's')}")
                 for part, value in zip(LATENCY_PARTS, parts, strict=True)
             ),
             format_quantity(sum(parts), "s"),
-            group=f"{load:g} client{'s' * (load != 1)}",
+            group=workload.load_text(load),
         )
         for load in chosen
         for point, parts in sorted(by_load[load], key=lambda pair: place_of(workload.results, pair[0].system))
@@ -352,30 +362,14 @@ def latency_parts(workload: Workload) -> Figure | None:
     return Figure(slug(workload.anchor, "latency-parts"), "Where the time goes", note, chart.plot())
 
 
-def time_to_target(workload: Workload) -> Figure | None:
-    """Return a bar for each system that trained to a target: its fastest."""
-    fastest: dict[str, Point] = {}
-    for point in workload.points(TARGET):
-        if point.system not in fastest or point.value < fastest[point.system].value:
-            fastest[point.system] = point
-    if not fastest:
-        return None
-    rows = [
-        BarRow(
-            *(place_of(workload.results, name), label),
-            ((point.value, quantity_text(point.mean, "s")),),
-            format_quantity(point.value, "s"),
-            f"batch size {workload.load_of(point.fields)}, {point.fields.get(DEVICES)} devices",
-        )
-        for (name, point), label in zip(fastest.items(), _labels(workload, fastest), strict=True)
-    ]
-    label = "Time to the target: " + "; ".join(f"{row.label} {row.text}" for row in rows)
-    return Figure(slug(workload.anchor, "target"), "Time to the target", "the fastest", BarChart(label, rows).plot())
-
-
 def unsteady_steps(workload: Workload) -> Figure | None:
     """Return the timed steps of the least steady run, if one is marked as unsteady."""
-    marked = [each for each in workload.section.members if workload.has(each.observation) and _is_unsteady(each)]
+    excluded = {each.result.observation.id for each in workload.failures}
+    marked = [
+        each
+        for each in workload.section.members
+        if workload.has(each.observation) and each.observation.id not in excluded and _is_unsteady(each)
+    ]
     result = max(marked, key=lambda each: abs(each.document["steadiness"]["drift"]["value"] or 0.0), default=None)
     if result is None:
         return None
@@ -391,7 +385,8 @@ def unsteady_steps(workload: Workload) -> Figure | None:
     up = Axis(scale.unit, low=low - room, high=high + room)
     across = Axis("step", low=spots[0].x - 1, high=spots[-1].x + 1)
     drift = result.document["steadiness"]["drift"]["value"]
-    note = f"{system}, batch size {result.observation.fields.get(BATCH)}" + (f", drift {drift:+.1%}" if drift else "")
+    load = workload.load_text(workload.load_of(result.observation.fields))
+    note = f"{system}, {load}" + (f", drift {drift:+.1%}" if drift else "")
     level = Level(median, f"median {format_number(median, 3)} {scale.unit}")
     chart = LineChart(
         f"Step times of a run that is not steady: {note}", [series], across, up, levels=[level], dots=False
@@ -443,7 +438,7 @@ def _by_size(section: Section) -> list[tuple[str, Point, dict[int, list[float]]]
 
 def _size_spot(label: str, size: int, point: Point, values: list[float]) -> Spot:
     measured = mean(values)
-    words = f"{label}, {format_scaled(size, 'B')}: {mean_text(measured)} GB/s, {repeats_text(measured.count)}"
+    words = f"{label}, {format_scaled(size, 'B')}: {mean_text(measured)} GB/s, {counted(measured.count, 'repeat')}"
     return Spot(float(size), measured.value or 0.0, measured.low, measured.high, words, bool(point.marks))
 
 
@@ -505,7 +500,6 @@ _ON_CONDITION: tuple[Draw, ...] = (time_to_target, unsteady_steps)
 
 
 def figures_of(workload: Workload) -> list[Figure]:
-    """Return the charts of a workload."""
     lost = any(each.state == "out_of_memory" for each in workload.failures)
     chosen = _OF_KIND.get(workload.kind, _OUT_OF_MEMORY if lost else _USUAL)
     figures = [figure for draw in chosen if (figure := draw(workload))]

@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from itertools import groupby
+from typing import Literal, NamedTuple
 
-from sifmark.report.describe import describe
+from sifmark.report.describe import describe, distinct, short, variant, variant_fields
 from sifmark.report.results import Point, ReportResults
 from sifmark.report.svg import (
     Bar,
@@ -21,8 +22,6 @@ from sifmark.report.svg import (
     tick_text,
     ticks_of,
 )
-from sifmark.report.texts import distinct, short
-from sifmark.report.variants import variant, variant_fields
 from sifmark.results.comparison.intervals import Ratio
 
 HEIGHT = 190.0  # px between the axes
@@ -33,6 +32,7 @@ _CROSS_STEP, _CROSS_FOOT = 16, 12  # px between crosses at one place, and below 
 _ROW, _NOTED_ROW, _BAR, _GROUP_GAP = 20.0, 34.0, 15.0, 10.0  # px of rows of bars
 _LEGEND_WIDTH, _LEGEND_ROW = 250.0, 17.0  # px
 _FARTHEST_RATIO = 1000.0  # from a ratio to the end of its interval
+_WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 _FARTHEST = 1.5  # of the largest value: an interval that reaches further is cut off
 
 
@@ -44,6 +44,13 @@ class Figure:
     title: str
     note: str  # what is not said by the title: a unit, a condition
     plot: Plot
+
+
+def numbered(name: str, title: str, plots: Sequence[Plot]) -> list[Figure]:
+    """Return plots with names of files: the first has that of all, others a number behind it."""
+    numbers = range(1, len(plots) + 1)
+    names = [name if number == 1 else f"{name}-{number}" for number in numbers]
+    return [Figure(each, title, "", plot) for each, plot in zip(names, plots, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,24 @@ class Axis:
         return Scale(low, high, self.is_log)
 
     def ticks(self, scale: Scale) -> list[float]:
-        """Return the ticks on a scale."""
         return [tick for tick in self.at if scale.has(tick)] or ticks_of(scale)
+
+
+def places_axis(title: str, values: Iterable[float]) -> Axis:
+    """Return a logarithmic axis for what is doubled, such as batch sizes and devices: ticks where runs are."""
+    at = sorted(set(values))
+    room = (at[-1] / at[0]) ** 0.04 if len(at) > 1 else 2.0
+    return Axis(title, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
+
+
+def axis_up(title: str, values: Sequence[float], is_log: bool = False, is_wide: bool = True) -> Axis:
+    """Return the axis of measured values: logarithmic if asked for, or if some are too small to see beside others.
+
+    It never is where values are not positive. With `is_wide`, the smallest is to be seen.
+    """
+    spread = max(values) / min(values) if min(values) > 0 else 0.0
+    is_log = spread > 0 and (is_log or (is_wide and spread > _WIDEST))
+    return Axis(f"{title}{', logarithmic' if is_log else ''}", is_log=is_log)
 
 
 @dataclass(frozen=True)
@@ -133,7 +156,6 @@ class LineChart:
     dots: bool = True
 
     def plot(self) -> Plot:
-        """Return the chart, drawn."""
         spots = [spot for each in self.series for spot in each.spots]
         xs = [*(spot.x for spot in spots), *(cross.x for cross in self.crosses), *(each.x for each in self.diamonds)]
         ys = [*(spot.y for spot in spots), *(each.y for each in self.levels), *(each.y for each in self.diamonds)]
@@ -190,8 +212,7 @@ class LineChart:
         return max([10.0, *reach])
 
 
-@dataclass(frozen=True)
-class BarRow:
+class BarRow(NamedTuple):
     """A bar of one or more parts, with its name, what stands behind it and a note below."""
 
     system: int | None
@@ -211,7 +232,6 @@ class BarChart:
     parts: tuple[str, ...] = ()
 
     def plot(self) -> Plot:
-        """Return the chart, drawn."""
         step = _NOTED_ROW if any(row.note for row in self.rows) else _ROW
         groups = list(dict.fromkeys(row.group for row in self.rows))
         height = step * len(self.rows) + _GROUP_GAP * (len(groups) - 1)
@@ -280,41 +300,41 @@ class RatioChart:
 
     def plot(self) -> Plot:
         """Return the chart, drawn. A group has its name above its first row."""
-        ends = [end for row in self.rows for end in _ends(row.ratio)]
-        scale = scale_log([0.8, 1.25, *ends])
+        scale = scale_log([0.8, 1.25, *(end for row in self.rows for end in ends_of(row.ratio))])
         left = max(text_width(row.label) for row in self.rows) + 12
-        heads = sum(_starts_group(self.rows, place) for place in range(len(self.rows)))
-        height = _ROW * (len(self.rows) + heads)
+        lines: list[RatioRow | str] = []
+        for group, rows in groupby(self.rows, key=lambda row: row.group):
+            lines += [*filter(None, [group]), *rows]
+        height = _ROW * len(lines)
         plot = Plot(self.label, height, scale, margins=Margins(left, 14, 6, 42))
         plot.ticks(ticks_of(scale), lambda value: f"{tick_text(value)}x", "measured / published")
         one = plot.across(1.0)
         plot.backdrop.append(Rule(one, 0, one, height, look="ideal"))
-        y = 0.0
-        for place, row in enumerate(self.rows):
-            if _starts_group(self.rows, place):
-                plot.marks.append(Text(0, y + _ROW / 2, row.group, dx=-left, look="hint"))
-                y += _ROW
-            middle = y + _ROW / 2
-            value, *interval = _ends(row.ratio)
-            plot.marks.append(Text(0, middle, row.label, "end", dx=-8, look="value"))
-            if interval:
-                low, high = map(plot.across, interval)
-                plot.marks.append(Rule(low, middle, high, middle, look="wide", system=row.system))
-            look = "hollow" if row.hollow else "dot"
-            plot.marks.append(Dot(plot.across(value), middle, look=look, system=row.system, title=row.words))
-            y += _ROW
+        for place, line in enumerate(lines):
+            middle = _ROW * (place + 0.5)
+            if isinstance(line, str):
+                plot.marks.append(Text(0, middle, line, dx=-left, look="hint"))
+                continue
+            plot.marks.append(Text(0, middle, line.label, "end", dx=-8, look="value"))
+            mark_ratio(plot, middle, line.ratio, line.system, line.words, line.hollow)
         return plot
 
 
-def _starts_group(rows: Sequence[RatioRow], place: int) -> bool:
-    return bool(rows[place].group) and (place == 0 or rows[place - 1].group != rows[place].group)
+def mark_ratio(
+    plot: Plot, y: float, ratio: Ratio, system: int | None, title: str, hollow: bool, radius: float = 4.0
+) -> None:
+    """Draw a ratio with its interval at px down."""
+    low, value, high = map(plot.across, ends_of(ratio))
+    plot.marks.append(Rule(low, y, high, y, look="wide", system=system))
+    look = "hollow" if hollow else "dot"
+    plot.marks.append(Dot(value, y, None, radius, look=look, system=system, title=title))
 
 
-def _ends(ratio: Ratio) -> list[float]:
-    """Return a ratio and the ends of its interval, no further from it than a drawing can show."""
-    value = ratio.value or 1.0
-    ends = [value] if ratio.low is None or ratio.high is None else [value, ratio.low, ratio.high]
-    return [min(max(end, value / _FARTHEST_RATIO), value * _FARTHEST_RATIO) for end in ends]
+def ends_of(ratio: Ratio) -> tuple[float, float, float]:
+    """Return the ends of an interval and the ratio between them, no farther apart than a drawing can show."""
+    value = min(max(ratio.value or 1.0, 1e-9), 1e9)
+    low, high = (value if end is None else end for end in (ratio.low, ratio.high))
+    return max(low, value / _FARTHEST_RATIO), value, min(high, value * _FARTHEST_RATIO)
 
 
 Place = tuple[float, Point]  # where on the axis across a point is
@@ -346,7 +366,6 @@ def grouped(results: ReportResults, placed: Iterable[Place], *fields: str) -> li
 
 
 def system_labels(results: ReportResults, longest: int = LONGEST_NAME) -> dict[str, str]:
-    """Return the systems as labels of charts: no longer than fits, and each different."""
     return dict(zip(results.systems, distinct(short(name, longest) for name in results.systems), strict=True))
 
 

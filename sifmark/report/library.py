@@ -14,7 +14,6 @@ from sifmark.report.load import load_report_results, references_at
 from sifmark.report.paper import require_width
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
-from sifmark.report.results import ReportResults
 from sifmark.results.catalogue import path_of
 from sifmark.results.comparison.query import KEPT, PUBLISHED
 from sifmark.results.comparison.sessions import BETWEEN
@@ -23,36 +22,6 @@ from sifmark.studies.history.baseline import read_baseline
 from sifmark.studies.load import load_study, result_paths
 from sifmark.studies.published.comparison import compare_with_published
 from sifmark.studies.study import Study
-
-
-@dataclass(frozen=True)
-class _Options:
-    """Of which results a report is, and beside what they are put."""
-
-    paths: tuple[str, ...]
-    study: str = ""
-    variant: str = ""
-    results: str = "results"
-    against: str = ""
-    by: str = ""  # dotted path of the field that names systems
-    baseline: str = ""
-    anonymous: bool = False  # hosts, users and paths
-    anonymous_sites: bool = False  # sites too
-    trusted_keys: Sequence[str] | None = None  # if signatures are required
-    only: frozenset[str] = frozenset()  # IDs of results; empty for all at the paths
-    between: float = BETWEEN  # standard deviation between sessions, a fraction
-    allowed: frozenset[str] = frozenset()  # dotted paths of fields that may differ although they should not
-
-    @property
-    def kind(self) -> str:
-        """The kind of reference that `against` names; empty for a path."""
-        kind, colon, _ = self.against.partition(":")
-        return kind if colon and kind in (KEPT, PUBLISHED) else ""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.against.partition(":")[2]
 
 
 @dataclass(frozen=True)
@@ -102,78 +71,57 @@ def report(
 
     if paper is not None:
         require_width(paper)
-    options = _Options(
-        tuple(map(str, paths)),
-        study,
-        variant,
-        results,
-        against,
-        path_of(by) if by else "",
-        baseline,
-        anonymous=anonymous or anonymous_sites,
-        anonymous_sites=anonymous_sites,
-        trusted_keys=trusted_keys,
-        only=frozenset(only),
-        between=between,
-        allowed=frozenset(map(path_of, allow)),
-    )
+    kind, name = _kind_of(against)
+    anonymous = anonymous or anonymous_sites
+    if against and baseline and kind != PUBLISHED:
+        cause = "--against and --baseline both name what systems are divided by"
+        raise UsageError(cause, "ask for one of them", code="invalid-option")
+    if kind == KEPT and (anonymous or trusted_keys is not None):
+        option = "--anonymous" if anonymous else "--require-signature"
+        remedy = "put them beside the results of the baseline themselves: --against RESULTS"
+        raise UsageError(f"a kept baseline has no results for {option}", remedy, code="invalid-option")
     target = Path(folder)
     folder_of_report(target)
     require_trusted_keys(trusted_keys)
+    allowed, by = frozenset(map(path_of, allow)), path_of(by) if by else ""
     with step("read results"):
-        results_of_it = _results(options, settings or load_settings())
-        made = make_report(results_of_it, _study(options) if study else None, title)
+        chosen = tuple(map(str, paths)) or result_paths((), study, results, variant)
+        reference = "" if kind else against
+        mentioned = (*chosen, reference) if reference else chosen
+        anonymiser = anonymiser_of(load_all(mentioned), anonymous_sites) if anonymous else None
+        read = load_report_results(chosen, by, baseline, trusted_keys, anonymiser, frozenset(only), allowed)
+        read = replace(read, between=between)
+        if reference:
+            beside = references_at(reference, read.by, trusted_keys, anonymiser)
+            read = replace(read, references=beside, reference_name="reference" if anonymiser else reference)
+        elif kind == KEPT:
+            kept = read_baseline((settings or load_settings()).baselines, name).observations((read.by,))
+            read = replace(read, references=tuple(kept), reference_name=name)
+        elif kind == PUBLISHED:
+            read = with_published(read, compare_with_published(name, chosen, allowed, (), trusted_keys))
+        made = make_report(read, _study(study, variant, anonymous) if study else None, title)
     names = []
     with step(f"write {folder}") as progress:
-        for name in write_report(made, target, paper):
-            names.append(name)
-            progress.detail(name)
-    if options.kind == PUBLISHED and not (made.results.published or made.results.over_published):
-        warn(printable(f"no result is the counterpart of a figure of {options.name}: the report says why"))
+        for file in write_report(made, target, paper):
+            names.append(file)
+            progress.detail(file)
+    if kind == PUBLISHED and not (made.results.published or made.results.over_published):
+        warn(printable(f"no result is the counterpart of a figure of {name}: the report says why"))
     return WrittenReport(made, target, tuple(names))
 
 
-def _study(options: _Options) -> Study:
+def _kind_of(against: str) -> tuple[str, str]:
+    """Return the kind of reference that `against` names, empty for a path, and its name. Raises UsageError."""
+    kind, colon, name = against.partition(":")
+    if not colon or kind not in (KEPT, PUBLISHED):
+        return "", ""
+    if not name:
+        raise unknown_name("kind of reference", against, (f"{KEPT}:NAME", f"{PUBLISHED}:NAME", "RESULTS"))
+    return kind, name
+
+
+def _study(name: str, variant: str, anonymous: bool) -> Study:
     """Return the study of the report. In an anonymous one, only those that sifmark ships have their names."""
-    study = load_study(options.study, options.variant)
-    known = study.file.parent == project.STUDIES or not options.anonymous
+    study = load_study(name, variant)
+    known = study.file.parent == project.STUDIES or not anonymous
     return study if known else replace(study, name="study-1")
-
-
-def _results(options: _Options, settings: Settings) -> ReportResults:
-    """Return the results of the report, with what they are put beside."""
-    paths = options.paths or result_paths((), options.study, options.results, options.variant)
-    _require_kind(options)
-    reference = "" if options.kind else options.against
-    anonymiser = None
-    if options.anonymous:
-        mentioned = load_all((*paths, *([reference] if reference else [])))
-        anonymiser = anonymiser_of(mentioned, options.anonymous_sites)
-    results = load_report_results(
-        paths, options.by, options.baseline, options.trusted_keys, anonymiser, options.only, options.allowed
-    )
-    results = replace(results, between=options.between)
-    if reference:
-        observations = references_at(reference, results.by, options.trusted_keys, anonymiser)
-        return replace(results, references=observations, reference_name="reference" if anonymiser else reference)
-    if options.kind == KEPT:
-        kept = read_baseline(settings.baselines, options.name).observations((results.by,))
-        return replace(results, references=tuple(kept), reference_name=options.name)
-    if options.kind == PUBLISHED:
-        return with_published(
-            results, compare_with_published(options.name, paths, options.allowed, (), options.trusted_keys)
-        )
-    return results
-
-
-def _require_kind(options: _Options) -> None:
-    """Raise UsageError for a value of --against that means nothing here."""
-    if options.kind and not options.name:
-        raise unknown_name("kind of reference", options.against, (f"{KEPT}:NAME", f"{PUBLISHED}:NAME", "RESULTS"))
-    if options.against and options.baseline and options.kind != PUBLISHED:
-        cause = "--against and --baseline both name what systems are divided by"
-        raise UsageError(cause, "ask for one of them", code="invalid-option")
-    if options.kind == KEPT and (options.anonymous or options.trusted_keys is not None):
-        option = "--anonymous" if options.anonymous else "--require-signature"
-        remedy = "put them beside the results of the baseline themselves: --against RESULTS"
-        raise UsageError(f"a kept baseline has no results for {option}", remedy, code="invalid-option")

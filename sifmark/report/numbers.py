@@ -5,9 +5,9 @@ results, but for those whose head says otherwise.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
-from sifmark.report.describe import MIB_PER_GIB, failure_text, mean_text, memory_of_device, scale_of_points
+from sifmark.core.console import counted
+from sifmark.report.describe import MIB_PER_GIB, basis_of, failure_text, memory_of_device, scale_of_points, slug
 from sifmark.report.figures import (
     ALLOCATED,
     ENERGY,
@@ -21,200 +21,143 @@ from sifmark.report.figures import (
     within_budget,
 )
 from sifmark.report.results import Point
+from sifmark.report.tables import Cell, Column, Kind, Row, Table, number_cell
 from sifmark.report.workloads import GENERATION, REQUESTS, TRAINING, Workload, ranked
 from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.observation import CONCURRENCY
 from sifmark.results.comparison.scaling import DEVICES
 from sifmark.results.numbers import format_number, scale_of, split_interval
 
-_OF_PEAK = ("utilisation_of_measured_peak", "utilisation", "fraction_of_bound")
-_OF_WHAT = {
+_OF_PEAK = {
     "utilisation_of_measured_peak": "of the measured peak",
     "utilisation": "of the rated peak",
     "fraction_of_bound": "of the bound",
 }
+Fill = Callable[[Workload, Point], Cell | None]
+FilledColumn = tuple[str, str, Fill]
 
 
-@dataclass(frozen=True)
-class NumberCell:
-    """A number, what stands small behind it, and whether it tells of a failure."""
-
-    text: str = ""
-    small: str = ""
-    is_failure: bool = False
-
-
-@dataclass(frozen=True)
-class NumberRow:
-    """What a system measured of a workload."""
-
-    system: str
-    point: Point
-    number: str
-    interval: str
-    share: float  # of the highest rate of the workload: the length of its bar
-    is_leader: bool
-    cells: tuple[NumberCell, ...]
-
-
-@dataclass(frozen=True)
-class NumberBlock:
-    """A workload in a table."""
-
-    workload: Workload
-    unit: str
-    precision: str
-    rows: tuple[NumberRow, ...]
-
-
-@dataclass(frozen=True)
-class NumberTable:
-    """The workloads of a kind of run."""
-
-    title: str
-    rate: str  # in words
-    heads: tuple[tuple[str, str], ...]  # of the cells: a title, and what it adds
-    blocks: tuple[NumberBlock, ...]
-
-    @property
-    def has_bars(self) -> bool:
-        """Whether rates are compared in length: with one system each would be whole."""
-        return any(len(block.rows) > 1 for block in self.blocks)
-
-    @property
-    def points(self) -> list[Point]:
-        """Its rates."""
-        return [row.point for block in self.blocks for row in block.rows]
-
-
-Fill = Callable[[Workload, Point], NumberCell | None]
-Column = tuple[str, str, Fill]
-
-
-def number_tables(workloads: Iterable[Workload]) -> tuple[NumberTable, ...]:
-    """Return the tables in the order of workloads."""
+def number_tables(workloads: Iterable[Workload]) -> tuple[Table, ...]:
     kinds: dict[tuple[str, str], list[Workload]] = {}
     for workload in ranked(workloads):
         if workload.best:
             kinds.setdefault((workload.kind, workload.rate), []).append(workload)
-    return tuple(_table(kind, rate, members) for (kind, rate), members in kinds.items())
+    return tuple(_table(kind, metric_label(rate).capitalize(), members) for (kind, rate), members in kinds.items())
 
 
-def _table(kind: str, rate: str, workloads: list[Workload]) -> NumberTable:
+def _table(kind: str, rate: str, workloads: list[Workload]) -> Table:
     columns = _COLUMNS.get(kind, _USUAL)
-    filled = {
-        (workload.anchor, name): [fill(workload, point) for _, _, fill in columns]
-        for workload in workloads
-        for name, point in workload.best.items()
-    }
-    used = [place for place in range(len(columns)) if any(cells[place] for cells in filled.values())]
-    blocks = []
-    for workload in workloads:
-        scale = scale_of_points(workload.best.values())
-        most = max(point.value for point in workload.best.values())
-        leader = workload.leader.system if workload.leader else ""
-        rows = []
-        for name, point in workload.best.items():
-            cells = filled[workload.anchor, name]
-            number, interval = split_interval(mean_text(point.mean, scale))
-            kept = tuple(cells[place] or NumberCell() for place in used)
-            rows.append(
-                NumberRow(name, point, number, interval, point.value / most if most else 0.0, name == leader, kept)
-            )
-        precision = "" if workload.precision == "None" else workload.precision
-        blocks.append(NumberBlock(workload, scale.unit, precision, tuple(rows)))
-    heads = tuple((columns[place][0], columns[place][1]) for place in used)
-    return NumberTable(kind.capitalize(), metric_label(rate).capitalize(), heads, tuple(blocks))
+    pairs = [(workload, point) for workload in workloads for point in workload.best.values()]
+    filled = [[fill(workload, point) for _, _, fill in columns] for workload, point in pairs]
+    used = [place for place in range(len(columns)) if any(cells[place] for cells in filled)]
+    has_bars = len(pairs) > len(workloads)  # with one system each would be whole
+    rows = [
+        _row(workload, point, [cells[place] or Cell("") for place in used], has_bars)
+        for (workload, point), cells in zip(pairs, filled, strict=True)
+    ]
+    return Table(
+        name=f"numbers-{slug(kind, rate)}",
+        title=f"{kind.capitalize()}: each system at its highest rate",
+        columns=(
+            *(Column(kind.capitalize(), Kind.SYSTEM), Column(rate, Kind.NUMBER)),
+            *(Column(columns[place][0], Kind.NUMBER, columns[place][1]) for place in used),
+        ),
+        rows=tuple(rows),
+        caption=basis_of([point for _, point in pairs]),
+    )
 
 
-def _quantity(point: Point | None, note: str = "") -> NumberCell | None:
+def _row(workload: Workload, point: Point, cells: Iterable[Cell], has_bar: bool) -> Row:
+    scale = scale_of_points(workload.best.values())
+    is_leader = workload.leader is not None and workload.leader.system == point.system
+    rate = number_cell(point, scale, ratio="", look="best" if is_leader else "", anchor=point.results[0].anchor)
+    most = max(each.value for each in workload.best.values())
+    fewest = counted(workload.fewest, "device") if workload.fewest and workload.fewest > 1 else ""
+    precision = "" if workload.precision == "None" else workload.precision
+    about = ", ".join(filter(None, (scale.unit, precision, fewest)))
+    share = (point.value / most if most else 0.0) if has_bar else None
+    return Row((Cell(point.system), rate, *cells), point.system, (workload.title, about), share)
+
+
+def _quantity(point: Point | None) -> Cell | None:
     """Return a number with its unit, and with half its interval."""
     if point is None:
         return None
     scale = scale_of(point.unit, [point.value])
     number, interval = split_interval(scale.text(point.value, point.mean.low, point.mean.high))
-    return NumberCell(number, " ".join(filter(None, [scale.unit if scale.unit != "1" else "", interval, note])))
+    return Cell(number, " ".join(filter(None, [scale.unit if scale.unit != "1" else "", interval])), point.marks)
 
 
-def _load(workload: Workload, point: Point) -> NumberCell | None:
+def _load(workload: Workload, point: Point) -> Cell | None:
     load = workload.load_of(point.fields)
-    words = ["clients" if workload.load == CONCURRENCY else "", workload.variant_of(point)]
-    return NumberCell(f"{load:,}" if load else "", ", ".join(filter(None, words))) if load or words[1] else None
+    clients = counted(load, "client").partition(" ")[2] if workload.load == CONCURRENCY else ""
+    small = ", ".join(filter(None, [clients, workload.variant_of(point)]))
+    return Cell(f"{load:,}" if load else "", small) if load or small else None
 
 
-def _scaled(workload: Workload, point: Point) -> NumberCell | None:
+def _scaled(workload: Workload, point: Point) -> Cell | None:
     """Return the throughput on most devices of the curve of scaling, with its efficiency."""
     curve = workload.curves.get(point.system)
     if curve is None:
         return None
     last, ratio = curve.points[-1]
-    return NumberCell(format_number(last.value), f"on {last.fields[DEVICES]}, {ratio.value or 0.0:.0%}")
+    return Cell(format_number(last.value), f"on {last.fields[DEVICES]}, {ratio.value or 0.0:.0%}", last.marks)
 
 
 def _of_metric(metric: str) -> Fill:
     return lambda workload, point: _quantity(workload.beside(point, metric))
 
 
-def _memory(workload: Workload, point: Point) -> NumberCell | None:
+def _memory(workload: Workload, point: Point) -> Cell | None:
     used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0].document)
     if used is None:
         return None
-    of = f"of {memory / MIB_PER_GIB:.0f} GiB" if memory and used.metric == ALLOCATED else "GiB"
-    return NumberCell(format_number(used.value / MIB_PER_GIB, 3), of)
+    of_device = f"of {memory / MIB_PER_GIB:.0f} GiB" if memory else "GiB of a device"
+    of = of_device if used.metric == ALLOCATED else "GiB on the host"
+    return Cell(format_number(used.value / MIB_PER_GIB, 3), of, used.marks)
 
 
-def _peak(workload: Workload, point: Point) -> NumberCell | None:
-    for metric in _OF_PEAK:
+def _peak(workload: Workload, point: Point) -> Cell | None:
+    for metric, of_what in _OF_PEAK.items():
         if share := workload.beside(point, metric):
-            return NumberCell(f"{share.value:.1%}".replace("%", " %"), _OF_WHAT[metric])
+            return Cell(f"{share.value:.1%}".replace("%", " %"), of_what, share.marks)
     return None
 
 
-def _next(workload: Workload, point: Point) -> NumberCell | None:
+def _next(workload: Workload, point: Point) -> Cell | None:
     """Return what became of the batch size after the largest one that ran; nothing where none tried a larger one."""
     largest = max(workload.ran.get(point.system, {}), default=0)
     lost = workload.lost.get(point.system, {})
     if beyond := [load for load in lost if load > largest]:
-        return NumberCell(f"{beyond[0]:,}", failure_text(lost[beyond[0]]), is_failure=True)
+        return Cell(f"{beyond[0]:,}", failure_text(lost[beyond[0]]), look="bad")
     every = [*map(set, workload.ran.values()), *map(set, workload.lost.values())]
     tried = {load for load in set[int]().union(*every) if load > largest}
-    return NumberCell(f"{min(tried):,}", "not tried") if tried else None
+    return Cell(f"{min(tried):,}", "not tried") if tried else None
 
 
-def _within(workload: Workload, point: Point) -> NumberCell | None:
+def _within(workload: Workload, point: Point) -> Cell | None:
     best, budget = within_budget(workload).get(point.system), budget_of(workload)
     if best is None or budget is None:
         return None
-    return NumberCell(format_number(best.value), f"within {budget_text(budget)}")
+    return Cell(format_number(best.value), f"within {budget_text(budget)}", best.marks)
 
 
 _AT, _ENERGY_COLUMN = ("Batch size", "", _load), ("Energy", "", _of_metric(ENERGY))
-_MEMORY_COLUMN: Column = ("Memory", "of a device", _memory)
-_PEAK_COLUMN: Column = ("Of the peak", "", _peak)
-_USUAL: tuple[Column, ...] = (
-    _AT,
-    ("Many devices", "and efficiency", _scaled),
-    _ENERGY_COLUMN,
-    _PEAK_COLUMN,
-    _MEMORY_COLUMN,
-    ("Next larger batch", "", _next),
+_MEMORY_COLUMN: FilledColumn = ("Memory", "", _memory)
+_PEAK_COLUMN: FilledColumn = ("Of the peak", "", _peak)
+_NEXT_COLUMN: FilledColumn = ("Next larger batch", "", _next)
+_USUAL: tuple[FilledColumn, ...] = (
+    *(_AT, ("Many devices", "and efficiency", _scaled)),
+    *(_ENERGY_COLUMN, _PEAK_COLUMN, _MEMORY_COLUMN, _NEXT_COLUMN),
 )
-_COLUMNS: Mapping[str, tuple[Column, ...]] = {
+_COLUMNS: Mapping[str, tuple[FilledColumn, ...]] = {
     TRAINING: (*_USUAL, ("Time to target", "", _of_metric(TARGET))),
     GENERATION: (
-        _AT,
-        ("First token", "median", _of_metric(FIRST_TOKEN)),
-        ("Between tokens", "median", _of_metric(TOKEN_GAP)),
-        _ENERGY_COLUMN,
-        _PEAK_COLUMN,
-        _MEMORY_COLUMN,
-        ("Next larger batch", "", _next),
+        *(_AT, ("First token", "median", _of_metric(FIRST_TOKEN)), ("Between tokens", "median", _of_metric(TOKEN_GAP))),
+        *(_ENERGY_COLUMN, _PEAK_COLUMN, _MEMORY_COLUMN, _NEXT_COLUMN),
     ),
     REQUESTS: (
-        ("Load", "", _load),
-        ("Latency", "p99 at that load", _of_metric(TAIL)),
-        ("Rate in time", "99 % of requests", _within),
-        _ENERGY_COLUMN,
-        _MEMORY_COLUMN,
+        *(("Load", "", _load), ("Latency", "p99 at that load", _of_metric(TAIL))),
+        *(("Rate within a time", "of 99 % of requests", _within), _ENERGY_COLUMN, _MEMORY_COLUMN),
     ),
 }

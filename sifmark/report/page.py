@@ -8,28 +8,23 @@ from typing import Any
 
 from sifmark import __version__
 from sifmark.core.console import counted
-from sifmark.report.content.appendix import groups_of
-from sifmark.report.content.tables import MOST_COLUMNS, all_marks, basis_of, notes_of_ratios, ratio_words
-from sifmark.report.describe import mean_text
+from sifmark.report.describe import all_marks, clip, legend_of, state_text
 from sifmark.report.palette import FONT, filter_rules, system_class
 from sifmark.report.palette import style_sheet as colours_and_marks
 from sifmark.report.report import Report
+from sifmark.report.runs import groups_of
 from sifmark.report.scorecard import MOST_SYSTEMS, axis_plot, cell_plot, heat_of
 from sifmark.report.svg import fluid_style
-from sifmark.report.texts import clip
-from sifmark.report.workloads import judged
+from sifmark.report.tables import notes_of_ratios
 from sifmark.results.numbers import split_interval
 
 LONGEST_NAME = 48
 _HERE = Path(__file__).parent
+_TEMPLATES = _HERE / "templates"
 _NAMES: dict[str, Any] = {
     "axis_plot": axis_plot,
     "cell_plot": cell_plot,
-    "judged": judged,
-    "mean_text": mean_text,
-    "ratio_words": ratio_words,
     "MOST_CARDS": 8,
-    "MOST_COLUMNS": MOST_COLUMNS,
     "MOST_EXAMPLES": 3,  # results of a notice
     "MOST_FAILURES": 12,  # of a workload
     "MOST_FILTERED": 12,  # systems with a box that hides them
@@ -43,7 +38,7 @@ def template_environment(folder: Path) -> Any:
 
     environment = Environment(
         autoescape=True,
-        loader=FileSystemLoader(folder),
+        loader=FileSystemLoader([folder, _TEMPLATES]),
         lstrip_blocks=True,
         trim_blocks=True,
         undefined=StrictUndefined,
@@ -53,8 +48,9 @@ def template_environment(folder: Path) -> Any:
         "name": lambda text: clip(text, LONGEST_NAME),
         "plural": counted,
         "split": split_interval,
+        "state": state_text,
     }
-    environment.globals["version"] = __version__
+    environment.globals |= {"version": __version__, "legend_of": legend_of, "all_marks": all_marks, "looks": {}}
     return environment
 
 
@@ -63,22 +59,20 @@ def render_page(report: Report, files: tuple[str, ...] = (), paper: bool = False
     there are files for papers among them.
     """
     style = page_style(report)
-    environment = template_environment(_HERE / "templates")
+    environment = template_environment(_TEMPLATES)
     environment.globals |= _NAMES | {
+        "files": files,
         "looks": {name: system_class(place) for place, name in enumerate(report.results.systems)},
         "paper": paper,
     }
-    numbers = [point for table in report.numbers for point in table.points]
     page: str = environment.get_template("page.html.j2").render(
         report=report,
-        files=files,
         style=style,
         policy=_policy(style),
         heat=heat_of(report.scorecard) if report.scorecard and len(report.results.systems) > MOST_SYSTEMS else None,
         notes=tuple(dict.fromkeys(_notes(report))),
-        number_basis=basis_of(numbers) if numbers else "",
-        number_marks=all_marks(numbers),
-        groups=groups_of(report.appendix),
+        groups=groups_of(report.runs),
+        hosts=len({each.observation.host for each in report.results.members}),
     )
     return page
 

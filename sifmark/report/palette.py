@@ -118,7 +118,6 @@ class SystemStyle:
 
 
 def style_of(system: int) -> SystemStyle:
-    """Return the style of a system by its place among all, from 0."""
     colour = system % len(SYSTEMS)
     return SystemStyle(SYSTEMS[colour], WORDS[colour], SHAPES[system % len(SHAPES)], DASHES[system % len(DASHES)])
 

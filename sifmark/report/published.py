@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from sifmark.report.results import OverPublished, PublishedMark, ReportResults, SectionKey
+from sifmark.report.results import OverPublished, PublishedMark, ReportResults, SectionKey, section_of
 from sifmark.studies.published.comparison import PublishedComparison, PublishedRow
 from sifmark.studies.published.figures import Bound, Figure, PublishedStudy, PublishedTable
 from sifmark.studies.published.measured import FIELD_OF
@@ -17,7 +17,6 @@ _BETWEEN_AUTHORS = re.compile(r", (?:and )?| and ")
 
 
 def with_published(results: ReportResults, comparison: PublishedComparison) -> ReportResults:
-    """Return results with the published figures that they were compared with."""
     ratios = tuple(_ratios(comparison, results))
     unmatched = tuple(missing_lines(comparison))
     return replace(results, published=published_marks(comparison), over_published=ratios, unmatched=unmatched)
@@ -32,7 +31,9 @@ def published_marks(comparison: PublishedComparison) -> tuple[PublishedMark, ...
     for row in comparison.rows:
         if row.figure.reference is None:
             figure = row.figure
-            rows.setdefault((_section(row), figure.table, figure.row, figure.column), []).append(row)
+            rows.setdefault(
+                (section_of(row.group.row.observations[0]), figure.table, figure.row, figure.column), []
+            ).append(row)
     return tuple(_mark(comparison, key[0], members) for key, members in rows.items())
 
 
@@ -127,11 +128,6 @@ def _label(comparison: PublishedComparison, figure: Figure) -> str:
     words = row_words(_table(comparison, figure), figure.row, {other.row for other in others})
     column = figure.column if len({other.column for other in others}) > 1 else ""
     return ", ".join(filter(None, [words, column])) or figure.column
-
-
-def _section(row: PublishedRow) -> SectionKey:
-    group = row.group.row.observations[0].group
-    return SectionKey(group.identity, group.task, group.source)
 
 
 def _table(comparison: PublishedComparison, figure: Figure) -> PublishedTable:

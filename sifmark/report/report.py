@@ -3,20 +3,20 @@
 from dataclasses import dataclass
 
 from sifmark.core.errors import SifmarkError
-from sifmark.report.content.appendix import AppendixEntry, appendix_of
-from sifmark.report.content.citations import Work, works_of
-from sifmark.report.content.methods import methods_of
-from sifmark.report.content.overview import Notice, Provenance, notices_of, provenance_of
-from sifmark.report.content.strips import Strip, strips_of
-from sifmark.report.content.systems import Card, SystemTable, cards_of, system_table
+from sifmark.report.citations import Work, works_of
 from sifmark.report.figures import over_published
 from sifmark.report.forms import Figure
-from sifmark.report.numbers import NumberTable, number_tables
-from sifmark.report.outputs.chart import Chart
-from sifmark.report.outputs.measured import output_charts
+from sifmark.report.methods import methods_of
+from sifmark.report.numbers import number_tables
+from sifmark.report.outputs.measured import Chart, output_charts
 from sifmark.report.results import ReportResults
-from sifmark.report.scorecard import Scorecard, scorecard_of
-from sifmark.report.words import Trust, Words, trust_of, words_of
+from sifmark.report.runs import Run, runs_of
+from sifmark.report.scorecard import Scorecard, scorecard_of, scorecard_table
+from sifmark.report.strips import Strip, strips_of
+from sifmark.report.systems import Card, cards_of, system_table
+from sifmark.report.tables import Table, plain_table
+from sifmark.report.trust import Notice, Trust, notices_of, trust_of
+from sifmark.report.words import Words, words_of
 from sifmark.report.workloads import workloads_of
 from sifmark.studies.study import Study
 
@@ -37,31 +37,48 @@ class Report:
     title: str
     study: Study | None
     results: ReportResults
-    provenance: Provenance
     words: Words
     cards: tuple[Card, ...]
-    notices: tuple[Notice, ...]  # why not to publish it
     trust: Trust
     scorecard: Scorecard | None
-    numbers: tuple[NumberTable, ...]
+    numbers: tuple[Table, ...]
     figures: tuple[Figure, ...]  # of all results together; strips have their own
     charts: tuple[Chart, ...]  # that the study declares
     strips: tuple[Strip, ...]
-    systems: SystemTable
+    systems: Table
     left_out: tuple[LeftOut, ...]
     refused: tuple[LeftOut, ...]  # what `compare` refuses: `file` is an example
     methods: tuple[str, ...]  # paragraphs
     citations: tuple[Work, ...]
-    appendix: tuple[AppendixEntry, ...]
+    runs: tuple[Run, ...]
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        return self.trust.notices
+
+    @property
+    def published(self) -> Table:
+        heads = ("table", "figure", "published", "measured", "measured / published", "remarks")
+        rows = (
+            (each.table, each.label, each.published, each.measured, each.verdict, ", ".join(each.remarks))
+            for each in self.results.over_published
+        )
+        return plain_table("published", "Measured over published", heads, rows)
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        scorecard = [scorecard_table(self.scorecard)] if self.scorecard else []
+        declared = (chart.table for chart in self.charts if chart.is_table)
+        of_workloads = (strip.table for strip in self.strips if strip.table)
+        published = [self.published] if self.results.over_published else []
+        return (*scorecard, *self.numbers, *published, *declared, *of_workloads, self.systems)
 
     @property
     def ranked(self) -> tuple[Strip, ...]:
-        """The strips of workloads by which systems are ranked."""
         return tuple(strip for strip in self.strips if not strip.is_of_device)
 
     @property
     def of_devices(self) -> tuple[Strip, ...]:
-        """The strips of micro-benchmarks."""
         return tuple(strip for strip in self.strips if strip.is_of_device)
 
     @property
@@ -77,18 +94,16 @@ def make_report(results: ReportResults, study: Study | None = None, title: str =
         left_out = [*results.invalid, *results.unsigned]
         cause = f"no result is left for a report: {left_out[0]}" if left_out else "no result is left for a report"
         raise SifmarkError(cause, "list their problems: sifmark results.validate", code="result-missing")
-    workloads, notices = workloads_of(results), notices_of(results)
-    scorecard, published = scorecard_of(results, workloads), over_published(results)
+    workloads, published = workloads_of(results), over_published(results)
+    scorecard = scorecard_of(results, workloads)
     named = title or (study.title if study else _title(results))
     return Report(
         title=named,
         study=study,
         results=results,
-        provenance=provenance_of(results, study),
         words=words_of(results, workloads, named),
         cards=cards_of(results, workloads, study),
-        notices=notices,
-        trust=trust_of(results, notices, scorecard),
+        trust=trust_of(results, notices_of(results), scorecard, study),
         scorecard=scorecard,
         numbers=number_tables(workloads),
         figures=(published,) if published else (),
@@ -99,12 +114,11 @@ def make_report(results: ReportResults, study: Study | None = None, title: str =
         refused=tuple(_refused(results)),
         methods=methods_of(results, study),
         citations=works_of(results, study),
-        appendix=appendix_of(results),
+        runs=runs_of(results),
     )
 
 
 def _title(results: ReportResults) -> str:
-    """Return a title that says what was measured where."""
     workloads = list(dict.fromkeys(section.short_title for section in results.sections))
     systems = list(results.systems)
     return f"{_listed(workloads, 'workloads')} on {_listed(systems, 'systems')}"

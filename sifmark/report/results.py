@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from sifmark.results.catalogue import headlines, rates
-from sifmark.results.comparison.compare import Comparison, compare_observations
+from sifmark.results.comparison.compare import Comparison, compare_each
 from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
 from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.observation import Observation
@@ -45,9 +44,8 @@ class ReportResult:
     own_marks: tuple[Mark, ...] | None = None  # where the document is not the whole one
     own_origin: RunIdentity | None = None  # where labels stand for names in the document
 
-    @property
+    @cached_property
     def marks(self) -> tuple[Mark, ...]:
-        """The reasons not to publish it."""
         return marks_of_result(self.document) if self.own_marks is None else self.own_marks
 
     @cached_property
@@ -57,7 +55,6 @@ class ReportResult:
 
     @property
     def anchor(self) -> str:
-        """The name of its place on the page."""
         return f"result-{self.observation.id}"
 
 
@@ -104,7 +101,6 @@ class Point:
 
     @property
     def observation(self) -> Observation:
-        """The first of its repeats."""
         return self.results[0].observation
 
     @cached_property
@@ -164,7 +160,6 @@ class OverPublished:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """The reasons not to publish the ratio."""
         return everywhere_marks(self.results)
 
 
@@ -184,7 +179,6 @@ class Section:
 
     @property
     def short_title(self) -> str:
-        """The workload without what its title explains."""
         return self.title.partition(",")[0]
 
     def points(self, metric: str) -> list[Point]:
@@ -195,22 +189,9 @@ class Section:
         """Return the points of a metric, also those without a value, whose mean has the reason."""
         return list(self.results.points(metric).get(self.key, ()))
 
-    @cached_property
-    def headlines(self) -> tuple[str, ...]:
-        """The metrics to name first of its kinds of run, of which any result has a value."""
-        names = headlines(*(each.observation.kind for each in self.members))
-        return tuple(name for name in names if self.points(name))
-
-    @cached_property
-    def rate(self) -> str:
-        """The metric by which its systems are ranked: of its headlines the first of which more is better."""
-        named = rates(*(each.observation.kind for each in self.members))
-        return next((name for name in named if name in self.headlines), THROUGHPUT)
-
     @property
     def failures(self) -> list[Failure]:
-        """The results of this section that are no measurement."""
-        return [each for each in self.results.failures if _key(each.result.observation) == self.key]
+        return [each for each in self.results.failures if section_of(each.result.observation) == self.key]
 
     def published(self, metric: str) -> list[PublishedMark]:
         """Return the published figures of a metric that belong beside the points of this section."""
@@ -218,7 +199,6 @@ class Section:
 
     @property
     def members(self) -> list[ReportResult]:
-        """All results of this section, failed runs included."""
         return list(self.results.by_section.get(self.key, ()))
 
 
@@ -250,8 +230,9 @@ class ReportResults:
     def compare(self, metric: str) -> Comparison:
         """Return what `compare --metrics METRIC`, with the baseline, makes of all results."""
         if metric not in self._comparisons:
+            named = {metric, THROUGHPUT, *self.metrics}
             query = Query(
-                metrics=(metric,),
+                metrics=tuple(sorted(named.difference(self._comparisons))),
                 more_fields=(self.by,),
                 allowed=self.allowed,
                 baseline=self._baseline,
@@ -259,7 +240,7 @@ class ReportResults:
                 between=self.between,
             )
             observations = [*(each.observation for each in self.members), *self.references]
-            self._comparisons[metric] = compare_observations(observations, query)
+            self._comparisons |= compare_each(observations, query)
         return self._comparisons[metric]
 
     def points(self, metric: str) -> Mapping[SectionKey, Sequence[Point]]:
@@ -267,7 +248,7 @@ class ReportResults:
         if metric not in self._points:
             points: dict[SectionKey, list[Point]] = defaultdict(list)
             for table in self.compare(metric).tables:
-                key = _key(table.rows[0].observations[0])
+                key = section_of(table.rows[0].observations[0])
                 points[key] += [
                     Point(self.system(row.fields), row, metric, table.units[metric], self.of_row(row))
                     for row in table.rows
@@ -287,16 +268,13 @@ class ReportResults:
         return self.reference_name or (self.baseline if self._baseline else "")
 
     def system(self, fields: Mapping[str, Any]) -> str:
-        """Return the name of the system with these fields."""
         value = fields.get(self.by)
         return UNKNOWN if value is None else str(value)
 
     def of_row(self, row: RepeatGroup) -> tuple[ReportResult, ...]:
-        """Return the results of a row of a comparison."""
         return tuple(self._by_id[each.id] for each in row.observations)
 
     def with_ids(self, ids: Collection[str]) -> tuple[ReportResult, ...]:
-        """Return the results that have these IDs."""
         return tuple(each for each in self.members if each.observation.id in ids)
 
     @cached_property
@@ -307,10 +285,9 @@ class ReportResults:
 
     @cached_property
     def by_section(self) -> Mapping[SectionKey, Sequence[ReportResult]]:
-        """All results by section."""
         results: dict[SectionKey, list[ReportResult]] = defaultdict(list)
         for each in self.members:
-            results[_key(each.observation)].append(each)
+            results[section_of(each.observation)].append(each)
         return dict(results)
 
     @cached_property
@@ -324,7 +301,6 @@ class ReportResults:
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """The metrics of which any result has a value."""
         names = (
             name
             for each in self.members
@@ -335,12 +311,28 @@ class ReportResults:
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
-        """The results that are no measurement."""
         return tuple(
             Failure(self.system(each.observation.fields), each, fields)
             for each in self.members
             if (fields := tuple(name for name in exclusion_fields(each.observation) if name not in self.allowed))
         )
+
+    @property
+    def measured(self) -> int:
+        return len(self.members) - len(self.failures)
+
+    @cached_property
+    def days(self) -> tuple[str, str]:
+        """The days of the first and of the last run, in UTC."""
+        days = [each.document["started"][:10] for each in self.members]
+        return min(days), max(days)
+
+    @cached_property
+    def images(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The recipes of images, and the versions of sifmark that they have."""
+        images = [image for each in self.members if (image := each.document["provenance"]["image"])]
+        recipes, versions = ({image[name] for image in images} for name in ("recipe", "version"))
+        return tuple(sorted(recipes)), tuple(sorted(versions))
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -349,7 +341,6 @@ class ReportResults:
 
     @property
     def excluded(self) -> list[Excluded]:
-        """The same as `compare` has them."""
         return self.compare(THROUGHPUT).excluded
 
     @cached_property
@@ -365,6 +356,6 @@ class ReportResults:
         return tuple({(each.group, each.field): each for each in every}.values())
 
 
-def _key(observation: Observation) -> SectionKey:
+def section_of(observation: Observation) -> SectionKey:
     group = observation.group
     return SectionKey(group.identity, group.task, group.source)

@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from sifmark.report.content.tables import configuration_of
+from sifmark.report.describe import configuration_of, factor_text
 from sifmark.report.figures import ENERGY, TAIL, TOKEN_GAP
-from sifmark.report.forms import place_of, system_labels
+from sifmark.report.forms import ends_of, mark_ratio, place_of, system_labels
 from sifmark.report.results import Point, ReportResults
-from sifmark.report.svg import Anchor, Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, thinned
-from sifmark.report.texts import factor_text
+from sifmark.report.svg import Anchor, Bar, Margins, Plot, Rule, Scale, Text, text_width, thinned
+from sifmark.report.tables import Cell, Column, Kind, Row, Table
 from sifmark.report.workloads import (
     BETTER,
     GENERATION,
@@ -27,7 +27,7 @@ from sifmark.report.workloads import (
     judged,
     ranked,
 )
-from sifmark.results.catalogue import Direction, direction_of
+from sifmark.results.catalogue import Direction, direction_of, metric_label
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.tables import ratio_text
@@ -35,7 +35,6 @@ from sifmark.results.comparison.tables import ratio_text
 MOST_SYSTEMS = 6  # with the baseline: more are in the heat map
 _ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
 _NARROWEST = 280.0  # px of a column on a desk: the room that labels need is reckoned from it
-_FARTHEST = 1000.0
 _LONGEST_NAME = 12  # characters of a system beside its mark
 _MOST_OF_WIDTH = 0.8  # that words on both sides of a cell take
 _WIDER = 1.18  # a font of a reader than ours
@@ -68,7 +67,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ScoreCell:
     """The scores of a workload in one respect."""
 
     metric: str
@@ -81,11 +80,10 @@ class ScoreRow:
     """A workload in the scorecard, with a cell or none in each column."""
 
     workload: Workload
-    cells: tuple[Cell | None, ...]
+    cells: tuple[ScoreCell | None, ...]
 
     @property
     def lost(self) -> tuple[str, ...]:
-        """The systems that no cell has."""
         named = {score.system for cell in self.cells if cell for score in cell.scores}
         results = self.workload.results
         return tuple(name for name in results.systems if name not in named and name != results.divisor)
@@ -100,8 +98,7 @@ class Group:
     rows: tuple[ScoreRow, ...]
 
     @property
-    def cells(self) -> list[Cell]:
-        """All cells."""
+    def cells(self) -> list[ScoreCell]:
         return [cell for row in self.rows for cell in row.cells if cell]
 
 
@@ -114,7 +111,6 @@ class Scorecard:
 
     @property
     def points(self) -> list[Point]:
-        """Its numbers."""
         return [score.point for group in self.groups for cell in group.cells for score in cell.scores]
 
 
@@ -200,7 +196,7 @@ def _group(title: str, workloads: Sequence[Workload]) -> Group | None:
     )
 
 
-def _cell(workload: Workload, shared: Shared | None) -> Cell | None:
+def _cell(workload: Workload, shared: Shared | None) -> ScoreCell | None:
     if shared is None:
         return None
     scores = [
@@ -215,7 +211,7 @@ def _cell(workload: Workload, shared: Shared | None) -> Cell | None:
     devices = [DEVICES] if (first.fields.get(DEVICES) or 1) != workload.fewest else []
     configuration = configuration_of(first.observation, [*devices, *names])
     words = ", ".join(filter(None, [configuration, workload.variant_of(first)]))
-    return Cell(first.metric, words, tuple(scores))
+    return ScoreCell(first.metric, words, tuple(scores))
 
 
 def better_above_one(ratio: Ratio, metric: str) -> Ratio:
@@ -226,26 +222,19 @@ def better_above_one(ratio: Ratio, metric: str) -> Ratio:
     return replace(ratio, value=1 / ratio.value, low=low, high=high)
 
 
-def _ends(ratio: Ratio) -> tuple[float, float, float]:
-    """Return the ends of an interval and the ratio between them, no farther apart than a drawing can show."""
-    value = min(max(ratio.value or 1.0, 1e-9), 1e9)
-    low, high = (value if end is None else end for end in (ratio.low, ratio.high))
-    return max(low, value / _FARTHEST), value, min(high, value * _FARTHEST)
-
-
 def _label(score: Score, name: str = "") -> str:
     sign = {SAME: " ≈", UNKNOWN: " ?"}.get(score.verdict, "")
     return f"{name} {factor_text(score.ratio.value or 0.0)}x{sign}".strip()
 
 
-def _is_named(group: Group, cell: Cell) -> bool:
+def _is_named(group: Group, cell: ScoreCell) -> bool:
     """Return whether the systems of a cell have their names: in the first column, colours and shapes say the rest."""
     return any(row.cells[0] is cell for row in group.rows)
 
 
 def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
     """Return the axis of all cells of a group: ratios of it, with room for the words beside them."""
-    ends = [_ends(score.ratio) for cell in group.cells for score in cell.scores]
+    ends = [ends_of(score.ratio) for cell in group.cells for score in cell.scores]
     low = math.log(min([1 / 1.05, *(each[0] for each in ends)]))
     high = math.log(max([1.05, *(each[2] for each in ends)]))
     left = right = (high - low) / 20
@@ -259,11 +248,11 @@ def scale_of_group(group: Group, names: Mapping[str, str]) -> Scale:
     return Scale(math.exp(low - left), math.exp(high + right), is_log=True)
 
 
-def _room(group: Group, cell: Cell, score: Score, names: Mapping[str, str]) -> tuple[float, float, bool]:
+def _room(group: Group, cell: ScoreCell, score: Score, names: Mapping[str, str]) -> tuple[float, float, bool]:
     """Return where the words of a mark begin, what share of the width they take, and whether they stand left of it."""
     label = _label(score, names[score.system] if _is_named(group, cell) else "")
     share = (text_width(label, 12.5) * _WIDER + 12) / _NARROWEST
-    low, value, high = _ends(score.ratio)
+    low, value, high = ends_of(score.ratio)
     return math.log(low if value < 1 else high), share, value < 1
 
 
@@ -277,8 +266,7 @@ def ticks_of_ratios(scale: Scale) -> list[float]:
     return [1.0]
 
 
-def cell_plot(group: Group, cell: Cell, results: ReportResults) -> Plot:
-    """Return a cell, drawn: a row for each system."""
+def cell_plot(group: Group, cell: ScoreCell, results: ReportResults) -> Plot:
     names = system_labels(results, _LONGEST_NAME)
     scale = scale_of_group(group, names)
     height = 2 * _EDGE + _ROW * (len(cell.scores) - 1)
@@ -292,11 +280,10 @@ def cell_plot(group: Group, cell: Cell, results: ReportResults) -> Plot:
         plot.backdrop.append(Rule(plot.across(tick), 0, plot.across(tick), height, look=look, system=system))
     for place, score in enumerate(cell.scores):
         y, system = _EDGE + _ROW * place, place_of(results, score.system)
-        low, value, high = _ends(score.ratio)
+        low, value, high = ends_of(score.ratio)
         title = f"{names[score.system]}, {cell.configuration}: {score.words}"
-        plot.marks.append(Rule(plot.across(low), y, plot.across(high), y, look="wide", system=system))
-        look = "hollow" if score.verdict in (SAME, UNKNOWN) or score.point.marks else "dot"
-        plot.marks.append(Dot(plot.across(value), y, None, 5.0, look=look, system=system, title=title))
+        hollow = score.verdict in (SAME, UNKNOWN) or bool(score.point.marks)
+        mark_ratio(plot, y, score.ratio, system, title, hollow, 5.0)
         left = value < 1
         x, shift = (plot.across(low), -9) if left else (plot.across(high), 9)
         anchor: Anchor = "end" if left else "start"
@@ -306,7 +293,6 @@ def cell_plot(group: Group, cell: Cell, results: ReportResults) -> Plot:
 
 
 def axis_plot(group: Group, results: ReportResults) -> Plot:
-    """Return the axis of a column, drawn."""
     scale = scale_of_group(group, system_labels(results, _LONGEST_NAME))
     plot = Plot("Scale of the ratios", 4, scale, margins=Margins(0, 0, 0, 16))
     for tick in ticks_of_ratios(scale):
@@ -314,48 +300,49 @@ def axis_plot(group: Group, results: ReportResults) -> Plot:
     return plot
 
 
-@dataclass(frozen=True)
-class HeatCell:
-    """A ratio of a system in the heat map."""
-
-    score: Score
-    text: str
-    shade: str  # a class: b1 to b3 if it is better, the more the deeper, w1 to w3 if worse; empty if none is shown
-
-
-@dataclass(frozen=True)
-class HeatColumn:
-    """A workload in the heat map, with the configuration in which systems are compared."""
-
-    title: str
-    task: str
-    configuration: str
-
-
-@dataclass(frozen=True)
-class Heat:
-    """The scorecard of many systems: a row for each, and a column for each workload, by the first respect alone."""
-
-    columns: tuple[HeatColumn, ...]
-    rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
-
-
 _SHADES = (1.1, 1.5)  # ratios from which a shade is deeper
 
 
-def heat_of(scorecard: Scorecard) -> Heat:
-    """Return the heat map of a scorecard."""
+def heat_of(scorecard: Scorecard) -> Table:
+    """Return the scorecard of many systems: a row for each, a column for each workload, by the first respect alone."""
     pairs = [(row, row.cells[0]) for group in scorecard.groups for row in group.rows]
-    shown = [(row, cell) for row, cell in pairs if cell]
-    columns = tuple(HeatColumn(row.workload.title, row.workload.task, cell.configuration) for row, cell in shown)
+    shown = [(row.workload, cell) for row, cell in pairs if cell]
+    heads = (
+        Column(work.title, Kind.NUMBER, ", ".join(filter(None, (work.task, cell.configuration))))
+        for work, cell in shown
+    )
     by_system = [{score.system: _heat_cell(score) for score in cell.scores} for _, cell in shown]
     named = [name for name in scorecard.results.systems if any(name in cells for cells in by_system)]
-    return Heat(columns, tuple((name, tuple(cells.get(name) for cells in by_system)) for name in named))
+    rows = (Row((Cell(name), *(cells.get(name, Cell()) for cells in by_system)), name) for name in named)
+    return Table("heat", "Ratios of systems to the baseline", (Column("system", Kind.SYSTEM), *heads), tuple(rows))
 
 
-def _heat_cell(score: Score) -> HeatCell:
+def _heat_cell(score: Score) -> Cell:
+    """Return a ratio, the deeper shaded the further it is from 1: b1 to b3 if it is better, w1 to w3 if worse."""
     value = score.ratio.value or 1.0
-    sign = {SAME: " ≈", UNKNOWN: " ?"}.get(score.verdict, "")
     level = 1 + sum(max(value, 1 / value) >= limit for limit in _SHADES)
     shade = {BETTER: f"b{level}", WORSE: f"w{level}"}.get(score.verdict, "")
-    return HeatCell(score, f"{factor_text(value)}x{sign}", shade)
+    return Cell(_label(score), look=shade, anchor=score.point.results[0].anchor)
+
+
+def scorecard_table(scorecard: Scorecard) -> Table:
+    """Return the ratios of the scorecard, as `compare` has them: a row for each of them."""
+    divisor = scorecard.results.divisor
+    columns = (
+        *map(Column, ("workload", "metric", "configuration")),
+        *(Column("system", Kind.SYSTEM), Column(f"relative to {divisor}", Kind.RATIO)),
+    )
+    rows = [
+        Row(
+            (
+                *(Cell(f"{row.workload.title}, {row.workload.task}"), Cell(metric_label(cell.metric))),
+                *(Cell(cell.configuration), Cell(score.system), Cell(score.words, marks=score.point.marks)),
+            ),
+            score.system,
+        )
+        for group in scorecard.groups
+        for row in group.rows
+        for cell in filter(None, row.cells)
+        for score in cell.scores
+    ]
+    return Table("scorecard", f"Compared with {divisor}", columns, tuple(rows))

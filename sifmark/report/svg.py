@@ -49,11 +49,9 @@ class Scale:
         return (value - self.low) / (self.high - self.low)
 
     def has(self, value: float) -> bool:
-        """Return whether a value is between the ends."""
         return self.low <= value <= self.high
 
     def clamp(self, value: float) -> float:
-        """Return the value, or the end that is nearest to it."""
         return min(max(value, self.low), self.high)
 
 
@@ -226,7 +224,6 @@ class Plot:
     backdrop: list[Mark] = field(default_factory=list)  # below all others
 
     def across(self, value: float) -> float:
-        """Return the share of a value on the axis across."""
         return self.x.share(value)
 
     def down(self, value: float) -> float:
@@ -234,13 +231,11 @@ class Plot:
         return self.height * (1 - self.y.share(value))
 
     def line(self, points: Iterable[tuple[float, float]], system: int | None, look: str = "line") -> None:
-        """Draw a line through values."""
         self.marks.append(Line(tuple((self.across(x), self.down(y)) for x, y in points), look=look, system=system))
 
     def dot(
         self, x: float, y: float, system: int | None, title: str = "", look: str = "dot", path: str | None = None
     ) -> None:
-        """Draw a dot at values."""
         self.marks.append(Dot(self.across(x), self.down(y), path, look=look, system=system, title=title))
 
     def whisker(self, x: float, low: float, high: float, system: int | None) -> None:

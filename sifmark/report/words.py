@@ -1,4 +1,4 @@
-"""The words of a report: its headline, what each workload shows, and whether to trust it.
+"""The words of a report: its headline, and what each workload shows.
 
 Every statement follows from intervals of `compare`, by these rules.
 
@@ -13,11 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sifmark.core.console import counted
-from sifmark.report.content.overview import Notice
-from sifmark.report.describe import failure_text, quantity_text
+from sifmark.report.describe import factor_text, failure_text, listed, quantity_text, short
 from sifmark.report.results import Point, ReportResults
-from sifmark.report.scorecard import Scorecard, better_above_one
-from sifmark.report.texts import factor_text, listed, short
+from sifmark.report.scorecard import better_above_one
 from sifmark.report.workloads import BETTER, REQUESTS, SAME, WORSE, Workload, judged, ranked
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.numbers import format_interval
@@ -66,7 +64,6 @@ def _headline(workloads: Sequence[Workload]) -> str:
 
 
 def _against(results: ReportResults, workloads: Sequence[Workload]) -> str:
-    """Return how one system compares with other results."""
     name, other = short(results.systems[0]), short(results.reference_name)
     by_verdict: dict[str, list[Workload]] = defaultdict(list)
     for workload in workloads:
@@ -179,12 +176,8 @@ def _crossing(workload: Workload) -> str:
                 continue
             start = judgements.index(first)
             if set(judgements[start:]) == {first} and first not in judgements[:start]:
-                return f"{winner} is ahead of {other} from {_load(workload, verdicts[start][0])} on"
+                return f"{winner} is ahead of {other} from {workload.load_text(verdicts[start][0])} on"
     return ""
-
-
-def _load(workload: Workload, load: int) -> str:
-    return f"{load:,} client{'s' * (load != 1)}" if workload.kind == REQUESTS else f"batch size {load:,}"
 
 
 def _first_out_of_memory(workload: Workload) -> str:
@@ -200,7 +193,7 @@ def _first_out_of_memory(workload: Workload) -> str:
     others = [max(loads) for name, loads in workload.ran.items() if name != first]
     if not others or min(others) < ends[first]:
         return ""
-    return f"{short(first)} runs out of memory first, at {_load(workload, ends[first])}"
+    return f"{short(first)} runs out of memory first, at {workload.load_text(ends[first])}"
 
 
 def _saturation(workload: Workload) -> str:
@@ -220,7 +213,7 @@ def _saturation(workload: Workload) -> str:
         knees.append(knee)
     if not knees:
         return ""
-    ahead, beyond = _leader(workload), _load(workload, max(knees))
+    ahead, beyond = _leader(workload), workload.load_text(max(knees))
     text = f"beyond {beyond} {'no system gains' if len(knees) > 1 else 'it gains less than'} 5 %"
     return f"{ahead}; {text}" if ahead else text
 
@@ -246,7 +239,7 @@ def _leader(workload: Workload) -> str:
             return f"{short(name)} is ahead{against} at every {what}"
     load = workload.leader.shared.baseline.fields.get(workload.load)
     return f"{short(name)} is ahead" + (
-        f" at {_load(workload, load)}" if isinstance(load, int) and len(loads) > 1 else ""
+        f" at {workload.load_text(load)}" if isinstance(load, int) and len(loads) > 1 else ""
     )
 
 
@@ -264,36 +257,4 @@ def _measured(workload: Workload) -> str:
     where = f"{short(name)} reaches " if len(workload.best) > 1 else ""
     text = f"{where}{quantity_text(point.mean, point.unit)}"
     load = workload.load_of(point.fields)
-    return f"{text} at {_load(workload, load)}" if load else text
-
-
-@dataclass(frozen=True)
-class Trust:
-    """Whether to publish the report, in one line, and what to do."""
-
-    verdict: str
-    text: str
-    notices: tuple[Notice, ...]
-
-
-def trust_of(results: ReportResults, notices: Sequence[Notice], scorecard: Scorecard | None) -> Trust:
-    """Return how many results have a reservation, and whether a number of the scorecard rests on one."""
-    measured = len(results.members) - len(results.failures)
-    if not measured:
-        return Trust("Nothing to publish:", "no result is a measurement", ())
-    if not notices:
-        return Trust("Nothing speaks against publication:", "no result has a reservation", ())
-    marked = {each.observation.id for notice in notices for each in notice.results}
-    text = f"{len(marked)} of {counted(measured, 'result')} {'has' if len(marked) == 1 else 'have'} a reservation"
-    if scorecard:
-        count = len(scorecard.points)
-        inside = sum(not marked.isdisjoint(_results_of(results, point)) for point in scorecard.points)
-        verb = "rests" if inside == 1 else "rest"
-        text += f"; {inside or 'none'} of the {counted(count, 'ratio')} below {verb} on one"
-    return Trust("Do not publish yet:", text, tuple(notices))
-
-
-def _results_of(results: ReportResults, point: Point) -> set[str]:
-    """Return the IDs of the results that a ratio rests on."""
-    baseline = point.row.baseline if not results.reference_name else None
-    return {each.observation.id for each in (*point.results, *(results.of_row(baseline) if baseline else ()))}
+    return f"{text} at {workload.load_text(load)}" if load else text

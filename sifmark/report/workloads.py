@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from sifmark.core.console import counted
 from sifmark.recipes.names import cards
+from sifmark.report.describe import slug, variant, variant_fields
 from sifmark.report.results import Failure, Point, ReportResults, Section
-from sifmark.report.texts import slug
-from sifmark.report.variants import variant, variant_fields
 from sifmark.results.catalogue import MICROBENCHMARK, Direction, direction_of, headlines, rates
 from sifmark.results.comparison.compare import compare_observations
 from sifmark.results.comparison.intervals import CANNOT_TELL, Ratio
@@ -82,7 +82,6 @@ class Workload:
 
     @property
     def results(self) -> ReportResults:
-        """All results of the report."""
         return self.section.results
 
     @property
@@ -165,13 +164,16 @@ class Workload:
 
     @cached_property
     def failures(self) -> tuple[Failure, ...]:
-        """Its results that are no measurement."""
         return tuple(each for each in self.section.failures if self.has(each.result.observation))
 
     def load_of(self, fields: Mapping[str, Any]) -> int:
         """Return the load of a result: its batch size or number of clients; 0 if it has none."""
         load = fields.get(self.load)
         return load if isinstance(load, int) else 0
+
+    def load_text(self, load: int) -> str:
+        """Return a load in words: `batch size 1,024`, `1 client`."""
+        return counted(load, "client") if self.kind == REQUESTS else f"batch size {load:,}"
 
     def variant_of(self, point: Point) -> str:
         """Return what tells a point from others of its system at the same load, in words: `compile true`."""

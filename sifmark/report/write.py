@@ -16,7 +16,7 @@ import orjson
 from sifmark.core.errors import UsageError
 from sifmark.core.files import read_bounded, scratch_dir, write_json
 from sifmark.core.locks import exclusive_lock
-from sifmark.report.files.files import file_names, report_files
+from sifmark.report.files import FILE_NAMES, report_files
 from sifmark.report.page import render_page
 from sifmark.report.paper import figure_files
 from sifmark.report.report import Report
@@ -72,9 +72,27 @@ class OwnedFolder:
         """Say that the files of these names are ours."""
         write_json(self.marker, {"format": _FORMAT, "files": sorted(names)})
 
-    def write(self, name: str, content: bytes | Path, scratch: Path) -> None:
-        """Write a file, or copy it, beside in `scratch` and rename it. Raises UsageError as `draft` does."""
-        self.place(name, self.draft(name, content, scratch / "draft"))
+    def replace_files(self, contents: Iterable[tuple[str, bytes | Path]]) -> Iterator[str]:
+        """Write files, or copy them, and yield the name of each when it is complete. Earlier ones of ours go.
+
+        All are complete before the first has its name: on a full disk earlier files stay, and a new folder goes. A
+        reader meanwhile finds files of before or of now, and none half-written.
+        """
+        with exclusive_lock(self.path):
+            former, drafts = self.former_files(), dict[str, Path]()
+            with self.made():
+                self.mark(former)  # from here on, the folder is ours
+                with scratch_dir(self.path, self.of.removeprefix("a ")) as scratch:
+                    for name, content in contents:
+                        drafts[name] = self.draft(name, content, scratch / str(len(drafts)))
+                        yield name
+                    self.mark({*former, *drafts})
+                    for name, draft in drafts.items():
+                        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                        draft.replace(self.path / name)
+            for name in sorted(former.difference(drafts)):
+                self.remove(name)
+            self.mark(drafts)
 
     def draft(self, name: str, content: bytes | Path, draft: Path) -> Path:
         """Write what is to become a file of ours. Return its path.
@@ -91,22 +109,15 @@ class OwnedFolder:
             draft.write_bytes(content)
         return draft
 
-    def place(self, name: str, draft: Path) -> None:
-        """Give a draft its name."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft.replace(target)
-
-    def remove(self, name: str) -> bool:
-        """Remove a file of ours, and its folders if nothing is left in them. Return whether it was there."""
+    def remove(self, name: str) -> None:
+        """Remove a file of ours, and its folders if nothing is left in them."""
         target = self.path / name
         if self.is_linked(name) or not os.path.lexists(target) or (target.is_dir() and not target.is_symlink()):
-            return False
+            return
         target.unlink()
         for parent in list(Path(name).parents)[:-1]:
             with suppress(OSError):  # others have files there
                 (self.path / parent).rmdir()
-        return True
 
     def is_linked(self, name: str) -> bool:
         """Return whether a folder between this one and one of its files is a link."""
@@ -125,24 +136,9 @@ def write_report(report: Report, path: Path, paper: float | None = None) -> Iter
 
     With `paper`, a width in mm, also tables for LaTeX, and charts of that width as PDF and PNG.
 
-    All are complete before the first has its name: on a full disk an earlier report stays, and a new folder goes.
     Raises UsageError if the folder is not one of a report.
     """
-    folder = folder_of_report(path)
-    with exclusive_lock(path):
-        former, drafts = folder.former_files(), dict[str, Path]()
-        with folder.made():
-            folder.mark(former)  # from here on, the folder is ours
-            with scratch_dir(path, "report") as scratch:
-                for name, content in _contents(report, paper):
-                    drafts[name] = folder.draft(name, content, scratch / str(len(drafts)))
-                    yield name
-                folder.mark({*former, *drafts})
-                for name, draft in drafts.items():
-                    folder.place(name, draft)
-        for name in sorted(former.difference(drafts)):
-            folder.remove(name)
-        folder.mark(drafts)
+    yield from folder_of_report(path).replace_files(_contents(report, paper))
 
 
 def _contents(report: Report, paper: float | None) -> Iterator[tuple[str, bytes]]:
@@ -150,4 +146,4 @@ def _contents(report: Report, paper: float | None) -> Iterator[tuple[str, bytes]
     yield from ((name, text.encode()) for name, text in report_files(report, is_for_paper).items())
     for figure in report.every_figure:
         yield from ((f"{PLOTS}/{name}", content) for name, content in figure_files(figure, paper).items())
-    yield PAGE, render_page(report, file_names(), is_for_paper).encode()
+    yield PAGE, render_page(report, FILE_NAMES, is_for_paper).encode()

@@ -77,9 +77,9 @@ def rows(table: Table, document: Document, place: ResultPlace) -> Iterator[Row]:
     common = {**_values(run_fields() if table is Table.RUNS else _brief_fields(), document), **vars(place)}
     if table is Table.RUNS:
         common["marks"] = ", ".join(mark.name for mark in marks_of_result(document))
+    whole = {name: common.get(name) for name in columns(table)}
     for row in made:
-        full = {**common, **row}
-        yield {name: full.get(name) for name in columns(table)}
+        yield whole | row
 
 
 @cache

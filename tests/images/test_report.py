@@ -106,6 +106,17 @@ def test_each_chart_has_its_words_and_stays_in_its_box(page: Path, tab: Tab, wid
         assert all(11 <= size <= 13 for size in chart["sizes"]), chart["name"]
 
 
+def test_a_phone_has_the_links_and_shows_where_a_table_goes_on(page: Path, tab: Tab) -> None:
+    tab.open(page, PHONE)
+    bar = "(bar => [bar.getClientRects().length, bar.querySelectorAll('a').length, bar.getBoundingClientRect().bottom])"
+    shown, links, bottom = tab.value(f"{bar}(document.querySelector('.nav'))")
+    assert shown == 1 and links >= 6 and bottom < 60
+    table = "document.querySelector('#numbers .scroll')"
+    assert tab.value(f"{table}.scrollWidth > {table}.clientWidth")
+    attachment = tab.value(f"getComputedStyle({table}).backgroundAttachment").split(", ")
+    assert attachment == ["local", "local", "scroll", "scroll"], "covers move with the table, and shades do not"
+
+
 def test_the_answer_is_on_the_first_screen(page: Path, tab: Tab) -> None:
     tab.open(page, DESK)
     places = "[...document.querySelectorAll('h1, .card, .trust, #verdict svg')].slice(0, 6)"

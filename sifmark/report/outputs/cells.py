@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sifmark.report.describe import LONGEST_NAME, short
 from sifmark.report.forms import WIDER
 from sifmark.report.svg import Bar, Margins, Plot, Scale, Text, text_width
-from sifmark.report.texts import LONGEST_NAME, short
 
 _ROW, _NARROW = 26.0, 210.0  # px of a row, and of the area across on the narrowest page
 _SHADES = 4  # looks `cell-1` to `cell-4`

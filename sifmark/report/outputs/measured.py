@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,62 +11,79 @@ from typing import Any
 
 from sifmark.report.anonymous import WITHHELD
 from sifmark.report.describe import (
+    LONGEST_NAME,
+    PER_DEVICE,
+    basis_of,
     describe,
     describe_failure,
     describe_published,
+    distinct,
     failure_text,
     mean_text,
     published_text,
     quantity_text,
     remarks,
     scale_of_points,
+    short,
+    slug,
+    titled,
+    variant,
+    variant_fields,
 )
 from sifmark.report.forms import (
-    Axis,
     BarChart,
     BarRow,
     Cross,
     Diamond,
+    Figure,
     LineChart,
     Series,
+    axis_up,
+    numbered,
     place_of,
+    places_axis,
     shown,
     spot_of,
     system_labels,
 )
 from sifmark.report.outputs.cells import Cell, CellChart
-from sifmark.report.outputs.chart import (
-    Chart,
-    ChartTable,
-    caption,
-    caption_missing,
-    caption_reservations,
-    caption_sources,
-    file_name,
-    titled,
-)
 from sifmark.report.outputs.members import RunsOf, runs_of_results
 from sifmark.report.results import Failure, Point, PublishedMark, ReportResult, ReportResults
 from sifmark.report.svg import Plot, tick_text
-from sifmark.report.texts import LONGEST_NAME, distinct, short
-from sifmark.report.variants import PER_DEVICE, variant, variant_fields
+from sifmark.report.tables import Table, plain_table
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
-from sifmark.results.comparison.intervals import CONFIDENCE
-from sifmark.results.comparison.scaling import WEAK
+from sifmark.results.comparison.observation import PREFILL
+from sifmark.results.comparison.scaling import THROUGHPUT, WEAK
 from sifmark.results.documents import value_at
 from sifmark.results.numbers import Scale
 from sifmark.studies.published.load import select_tables
 from sifmark.studies.published.measured import FIELD_OF
 from sifmark.studies.study import Output, Run, Scalar, Study
 
-_INTERVALS = f"Intervals are {CONFIDENCE:.0%} confidence intervals."
 SYSTEM, WORKLOAD, BATCH = "system", "workload", "batch_size"
+_NEEDED = (THROUGHPUT, PREFILL)  # the metrics that tell kinds of runs apart, and how they scale
 _VARIANT = "variant"  # the column of what else tells rows apart
 _NOTHING = "-"
 _LONGEST_LABEL = 24  # characters of a name at the end of a line
-_WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
 MOST_BARS = 60  # of a plot: more are in the table alone
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with its numbers, or a table alone. Both have the name, the title and the caption of the table."""
+
+    plots: tuple[Plot, ...]  # one for each unit or quantity; none of a table
+    table: Table
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it has no picture: pages and files show its table."""
+        return not self.plots
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        return numbered(self.table.name, self.table.title, self.plots)
 
 
 @dataclass(frozen=True)
@@ -82,7 +99,6 @@ class Place:
         return value if type(value) in (int, float) and math.isfinite(value) and value > 0 else None
 
     def text(self, fields: Mapping[str, Any]) -> str:
-        """Return the place in words: `batch size 64`."""
         return f"{self.name} {format_value(fields.get(self.field))}"
 
 
@@ -111,17 +127,14 @@ class FilledOutput:
 
     @property
     def points(self) -> list[Point]:
-        """The points of all lines."""
         return [point for line in self.lines for point in line.points]
 
     @property
     def quantity(self) -> str:
-        """What is measured, in words."""
         return column_of(self.output.y).replace("_", " ")
 
     @property
     def scale(self) -> Scale:
-        """The unit in which its numbers are shown."""
         return scale_of_points(self.points)
 
     @cached_property
@@ -145,7 +158,6 @@ class FilledOutput:
 
     @property
     def is_named(self) -> bool:
-        """Whether the places are names, and not numbers."""
         return any(self.place.of(point.fields) is None for point in self.points)
 
     @property
@@ -162,12 +174,10 @@ class FilledOutput:
         return replace(self, lines=tuple(part for part in parts if part.points), marks=marks)
 
     def at(self, point: Point) -> str:
-        """Return the place of a point as text."""
         return _text(self.results, point.system, point.fields, self.output.x)
 
 
 def output_charts(results: ReportResults, study: Study) -> list[Chart]:
-    """Return the outputs of a study that its results can fill."""
     runs = runs_of_results(results, study) if study.outputs else {}
     filled = (fill(results, runs, output) for output in study.outputs)
     return [_chart(each) for each in filled if each is not None]
@@ -215,7 +225,8 @@ def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) 
         elif key != SYSTEM:
             value = document["workload"]["task"] if key == "task" else run.cell.get(key)
             fields[key] = document["data"]["source"] if key == "data" and value is None else _public(value, anonymous)
-    return replace(result, observation=replace(result.observation, fields=fields))
+    needed = {name: number for name, number in result.observation.numbers.items() if name in (output.y, *_NEEDED)}
+    return replace(result, observation=replace(result.observation, fields=fields, numbers=needed))
 
 
 def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
@@ -225,20 +236,14 @@ def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
     return WITHHELD if anonymous else PurePath(value).name
 
 
-def _labels(results: ReportResults) -> dict[str, str]:
-    """Return the systems as tables name them."""
-    return system_labels(results, LONGEST_NAME)
-
-
 def _field_of(results: ReportResults, key: str) -> str:
-    """Return the field of results that has a key of runs."""
     return results.by if key == SYSTEM else FIELD_OF.get(key, key)
 
 
 def _text(results: ReportResults, system: str, fields: Mapping[str, Any], key: str) -> str:
     """Return the value of a key of runs as a label."""
     if key == SYSTEM:
-        return _labels(results)[system]
+        return system_labels(results, LONGEST_NAME)[system]
     value = fields.get(_field_of(results, key))
     return _NOTHING if value is None else short(format_value(value))
 
@@ -268,7 +273,6 @@ def _distinguished(
 
 
 def _alike(results: ReportResults, points: Iterable[Point], keys: Sequence[str]) -> list[list[Point]]:
-    """Return the points of which several have the same keys."""
     same: dict[tuple[str, ...], list[Point]] = defaultdict(list)
     for point in points:
         same[tuple(_text(results, point.system, point.fields, key) for key in keys)].append(point)
@@ -285,7 +289,7 @@ def _lines(
         groups[*values, variants.get(id(point), "")].append(point)
     fields = [_field_of(results, key) for key in keys if key != SYSTEM]
     shown = [field for field in fields if len({str(point.fields.get(field)) for point in points}) > 1]
-    names, several = _labels(results), len({point.system for point in points}) > 1
+    names, several = system_labels(results, LONGEST_NAME), len({point.system for point in points}) > 1
     labels = distinct(
         ", ".join(
             filter(
@@ -311,29 +315,30 @@ def _chart(filled: FilledOutput) -> Chart:
         kind = "bar"
     draw = {"line": _line_plot, "bar": _bar_plot, "heat-map": _cell_plot}.get(kind)
     plots = tuple(map(draw, filled.by_unit)) if draw else ()
-    return Chart(
-        file_name("study", filled.output.name), filled.output.title, _caption(filled, kind), plots, _table(filled)
-    )
+    return Chart(plots, _table(filled, kind))
 
 
 def _caption(filled: FilledOutput, kind: str) -> str:
-    title, points = filled.output.title, filled.points
-    if kind == "line" and points:
-        left = sum(len(each.lines) - len(each.shown) for each in filled.by_unit)
-        sources = caption_sources(filled.marks)
-        return caption(title, points, filled.failed, *sources, *_left_out(left, "line"))
-    if kind == "bar" and points:
+    """Return what the numbers are, what the marks mean, and what keeps the results from publication."""
+    points, failures = filled.points, ""
+    left = sum(len(each.lines) - len(each.shown) for each in filled.by_unit) if kind == "line" and points else 0
+    if kind == "bar":
         left = sum(max(0, len(each.points) - MOST_BARS) for each in filled.by_unit)
-        return caption(title, points, (), *caption_missing(filled.failed), *_left_out(left, "bar"))
-    intervals = [_INTERVALS] if kind == "table" and any(point.mean.low is not None for point in points) else []
-    names = dict.fromkeys(mark.source for mark in filled.marks if kind == "table")
-    printed = [f"Published figures: {'; '.join(names)}."] if names else []
-    means = "Numbers are means over repeats."
-    return caption(title, (), (), means, *intervals, *printed, *caption_reservations(points))
-
-
-def _left_out(count: int, what: str) -> list[str]:
-    return [f"The table has {count} {what}s more, which are not drawn."] if count else []
+    if filled.failed and kind in ("line", "bar"):
+        counts = Counter(map(failure_text, filled.failed))
+        states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+        said = "Crosses are runs" if kind == "line" else "Without a bar are runs"
+        failures = f"{said} that are no measurement: {states}."
+    names = dict.fromkeys(f"{mark.source} ({short(mark.device)})" for mark in filled.marks if kind in ("line", "table"))
+    diamonds = "Hollow diamonds are published figures" if kind == "line" else "Published figures"
+    reservations = Counter(mark for point in points for mark in point.marks)
+    shares = [f"{mark.name} ({'all' if count == len(points) else count})" for mark, count in reservations.items()]
+    texts = (
+        *(basis_of(points) if points else "", failures, f"{diamonds}: {'; '.join(names)}." if names else ""),
+        f"The table has {left} {kind}s more, which are not drawn." if left else "",
+        f"Not for publication: {', '.join(shares)}." if shares else "",
+    )
+    return " ".join(filter(None, texts))
 
 
 def _line_plot(filled: FilledOutput) -> Plot:
@@ -354,23 +359,14 @@ def _line_plot(filled: FilledOutput) -> Plot:
         Cross(x, None, describe_published(mark, place.text(mark.conditions))) for x, mark in printed if mark.low is None
     ]
     values = [*(spot.y for each in series for spot in each.spots), *(each.y for each in diamonds)]
-    is_log = min(values) > 0 and max(values) / min(values) > _WIDEST
     places = [spot.x for each in series for spot in each.spots]
     places += [*(each.x for each in crosses), *(each.x for each in diamonds)]
-    up = Axis(f"{titled(filled.quantity, scale.unit)}{', logarithmic' if is_log else ''}", is_log)
+    up = axis_up(titled(filled.quantity, scale.unit), values)
     label = f"{filled.output.title}, {filled.quantity} by {place.name}"
     return LineChart(label, series, places_axis(place.name, places), up, crosses, (), diamonds).plot()
 
 
-def places_axis(title: str, values: Iterable[float]) -> Axis:
-    """Return a logarithmic axis for what is doubled, such as batch sizes and devices: ticks where runs are."""
-    at = sorted(set(values))
-    room = (at[-1] / at[0]) ** 0.04 if len(at) > 1 else 2.0
-    return Axis(title, True, tuple(at), at[0] / room, at[-1] * room, lambda value: f"{value:g}")
-
-
 def _bar_plot(filled: FilledOutput) -> Plot:
-    """Return bars below each other, by place."""
     named = len(filled.lines) > 1
     placed = [(filled.at(point), line, point) for line in filled.lines for point in line.points]
     if not filled.is_named:
@@ -416,7 +412,7 @@ def _cell_plot(filled: FilledOutput) -> Plot:
     return CellChart(filled.output.title, title, columns, [line.label for line in filled.lines], every).plot()
 
 
-def _table(filled: FilledOutput) -> ChartTable:
+def _table(filled: FilledOutput, kind: str) -> Table:
     """Return a row for each point, with the published figures that are its counterparts, then what has no number."""
     output, results = filled.output, filled.results
     scales = {each.points[0].unit: scale_of_points(each.points) for each in filled.by_unit}
@@ -446,11 +442,11 @@ def _table(filled: FilledOutput) -> ChartTable:
         for each in filled.failed
     ]
     kept = [place for place in range(len(header)) if any(row[place] for row in rows)]
-    cells_of_rows = tuple(tuple(row[place] for place in kept) for row in rows)
-    return ChartTable(tuple(header[place] for place in kept), cells_of_rows)
+    cells = ([row[place] for place in kept] for row in rows)
+    name = slug("study", output.name)
+    return plain_table(name, output.title, (header[place] for place in kept), cells, _caption(filled, kind))
 
 
 def _published_beside(filled: FilledOutput, point: Point) -> Iterator[str]:
-    """Yield the published figures whose counterpart a point is."""
     own = {each.observation.id for each in point.results}
     yield from (published_text(mark) for mark in filled.marks if mark.counterparts & own)

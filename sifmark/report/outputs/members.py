@@ -1,7 +1,7 @@
 """Which runs of a study results are of: by their keys, and without one by what their command asks the image for."""
 
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -26,7 +26,10 @@ def runs_of_results(results: ReportResults, study: Study) -> RunsOf:
     A result without a key, or with one that no run has, was copied or is a repeat that the study does not ask for. It
     is of the runs on its system, on as many nodes, whose command asks the image for the same.
     """
-    images, runs = _images(results), list(_runs(results, study))
+    file = str(study.file)
+    variants = () if study.variant else variant_names(file)
+    studies = [study, *(load_study(file, variant) for variant in variants)]
+    images, runs = _images(results), [run for each in studies for run in _planned(results, each)]
     by_key: dict[str, list[Run]] = defaultdict(list)
     for run in runs:
         for image in images[run.system]:
@@ -36,14 +39,25 @@ def runs_of_results(results: ReportResults, study: Study) -> RunsOf:
     return of_results | (_by_command(others, runs) if others else {})
 
 
-def _runs(results: ReportResults, study: Study) -> Iterator[Run]:
+def missing_runs(results: ReportResults, study: Study) -> tuple[int, dict[str, int]]:
+    """Return how many runs a study has on the systems that results are of, and by system how many lack a result."""
+    planned = Counter(map(_command, {run.key(""): run for run in _planned(results, study)}.values()))
+    found = Counter(_command(runs[0]) for runs in runs_of_results(results, study).values() if runs)
+    missing: Counter[str] = Counter()
+    for command, count in (planned - found).items():
+        missing[command[0]] += count
+    return planned.total(), dict(sorted(missing.items()))
+
+
+def _command(run: Run) -> tuple[str, int, tuple[str, ...]]:
+    return run.system, run.nodes, run.arguments
+
+
+def _planned(results: ReportResults, study: Study) -> Iterator[Run]:
     """Yield the runs on the systems that results are of; a study can be run on others than its own."""
-    file = str(study.file)
-    variants = () if study.variant else variant_names(file)
-    for each in (study, *(load_study(file, variant) for variant in variants)):
-        own = {system.name: system for system in each.systems}
-        for site in sorted({result.origin.site for result in results.members}):
-            yield from expand(each, [own.get(site) or System(site, "")])
+    own = {system.name: system for system in study.systems}
+    for site in sorted({result.origin.site for result in results.members}):
+        yield from expand(study, [own.get(site) or System(site, "")])
 
 
 def _images(results: ReportResults) -> Mapping[str, set[str]]:

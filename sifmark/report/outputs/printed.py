@@ -5,19 +5,17 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from sifmark.report.forms import Axis, BarChart, BarRow, LineChart, Series, Spot
-from sifmark.report.outputs.chart import Chart, ChartTable, file_name, short_phrase, titled
-from sifmark.report.outputs.measured import places_axis
-from sifmark.report.published import row_words, source_of
+from sifmark.report import forms
+from sifmark.report.describe import distinct, short, slug, titled
+from sifmark.report.forms import Axis, BarChart, BarRow, LineChart, Series, Spot, numbered, places_axis
+from sifmark.report.published import row_words
 from sifmark.report.svg import Plot, Rule
-from sifmark.report.texts import distinct
 from sifmark.results.catalogue import column_of
 from sifmark.studies.published.figures import Bound, Conditions, Figure, PublishedStudy, PublishedTable, Reference
 from sifmark.studies.study import Scalar
 
+LONGEST_PHRASE = 44  # characters of a phrase of a document, such as the title of a column, as a label
 WIDTH = 178.0  # mm: labels of rows are as long as documents make them
-_CURVES = "The numbers of the table, as printed; lines join those that differ in nothing else."
-_RANGES = "A range that is printed has a pale part, or an interval."
 RELATIVE = "relative"
 _AGAINST = "Against"  # the column whose cells say what a ratio is to
 _PAIR = " > "  # in a cell that names both sides
@@ -33,44 +31,22 @@ _LABELS = ("device", "devices", "micro_batch_size", "batch_size", "stages", "str
 Curves = dict[tuple[tuple[str, tuple[Scalar, ...]], ...], list[Figure]]
 
 
-def pictures_of(study: PublishedStudy, table: PublishedTable) -> list[Chart]:
-    """Return the ratios of a table as bars, and its numbers as curves; none of a table that has neither."""
-    return [chart for chart in (draw_ratios(study, table), draw_curves(study, table)) if chart is not None]
+def short_phrase(text: str) -> str:
+    return short(text, LONGEST_PHRASE)
 
 
-def draw_ratios(study: PublishedStudy, table: PublishedTable) -> Chart | None:
-    """Return the ratios that a table prints as bars or marks; None if it prints none."""
-    panels = panels_of(study, table)
-    if not panels:
-        return None
-    words = [f"{table.title}.", f"{source_of(study, table)}.", _RANGES, *_not_comparable(table)]
-    plots = tuple(_ratio_curve(panel, panel.along) if panel.along else _ratio_bars(panel) for panel in panels)
-    return Chart(picture_name(study, table), table.title, " ".join(words), plots, _cells(table))
+def pictures_of(study: PublishedStudy, table: PublishedTable) -> list[forms.Figure]:
+    """Return the ratios of a table as bars or marks, and its numbers as curves; none of a table that has neither."""
+    name, title = slug(study.name, table.name), f"{table.title}: as curves"
+    curves = tuple(_curve_plots(study, table))
+    return [*numbered(name, table.title, draw_ratios(study, table)), *numbered(f"{name}-curves", title, curves)]
 
 
-def draw_curves(study: PublishedStudy, table: PublishedTable) -> Chart | None:
-    """Return the numbers of a table along devices or a batch size; None if they are not along these."""
-    plots = tuple(_curve_plots(study, table))
-    if not plots:
-        return None
-    title = f"{table.title}: as curves"
-    words = [f"{title}.", f"{source_of(study, table)}.", _CURVES, *_not_comparable(table)]
-    return Chart(f"{picture_name(study, table)}-curves", title, " ".join(words), plots, _cells(table))
-
-
-def picture_name(study: PublishedStudy, table: PublishedTable) -> str:
-    """Return the name of a picture, as its files have it."""
-    return file_name(study.name, table.name)
-
-
-def _cells(table: PublishedTable) -> ChartTable:
-    return ChartTable(table.columns, table.rows)
-
-
-def _not_comparable(table: PublishedTable) -> list[str]:
-    """Return why figures are never put beside results, each reason once."""
-    reasons = dict.fromkeys(figure.not_comparable for figure in table.figures if figure.not_comparable)
-    return [f"Not beside results: {'; '.join(reasons)}."] if reasons else []
+def draw_ratios(study: PublishedStudy, table: PublishedTable) -> list[Plot]:
+    """Return the ratios that a table prints, a plot for each quantity and what it is relative to."""
+    return [
+        _ratio_curve(panel, panel.along) if panel.along else _ratio_bars(panel) for panel in panels_of(study, table)
+    ]
 
 
 @dataclass(frozen=True)
@@ -118,12 +94,10 @@ class RatioPanel:
 
     @property
     def axis(self) -> str:
-        """The title of an axis."""
         return f"{short_phrase(self.title)}{'' if self.title.endswith(RELATIVE) else f', {RELATIVE}'} to {self.to}"
 
     @property
     def begin(self) -> float:
-        """Where the ratio is 1."""
         to = self.ratios[0].figure.reference
         return float(next(iter(to.conditions.values()))[0]) if to else 1.0
 
@@ -215,7 +189,6 @@ def _spot(x: float, low: float, high: float, words: str) -> Spot:
 
 
 def ratio_words(panel: RatioPanel, ratio: PrintedRatio) -> str:
-    """Return a ratio as a mark says it, with what it is relative to."""
     bound = "" if ratio.figure.bound in (Bound.EXACT, Bound.RANGE) else f", {ratio.figure.bound}"
     return f"{ratio.label}: {panel.title} {ratio.figure.printed}{bound}, relative to {panel.to}"
 

@@ -4,17 +4,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import exp
-from typing import Any
 
-from sifmark.report.content.tables import all_marks
+from sifmark.report.describe import all_marks, short
 from sifmark.report.figures import MOST_FIGURES, figures_of
 from sifmark.report.forms import Figure
-from sifmark.report.results import Point, ReportResult, ReportResults
+from sifmark.report.results import Point
 from sifmark.report.site.read import SiteResult
-from sifmark.report.site.rows import marks_named
+from sifmark.report.site.rows import report_results
 from sifmark.report.site.series import SeriesHistory, change_text, changed_with
 from sifmark.report.svg import Bar, Dot, Margins, Plot, Rule, Scale, Text, text_width, tick_text, ticks_of
-from sifmark.report.texts import short
 from sifmark.report.workloads import workloads_of
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.marks import Mark
@@ -36,7 +34,7 @@ def workload_charts(members: Iterable[SiteResult], by: str, most: int) -> dict[s
     All are of one set of results, so that a system has the same colour and shape on each.
     """
     charts: dict[str, dict[SectionKey, list[Figure]]] = {}
-    for workload in workloads_of(_report_results(members, by)) if most > 0 else ():
+    for workload in workloads_of(report_results(members, by)) if most > 0 else ():
         key = workload.section.title, workload.section.key.task, workload.section.key.source
         figures = figures_of(workload)[: min(most, MOST_FIGURES)]
         if figures:
@@ -64,13 +62,11 @@ class Overview:
 
     @property
     def marks(self) -> tuple[Mark, ...]:
-        """All marks of its numbers."""
         return all_marks(point for row in self.rows for point in row.best if point)
 
 
 def overview_of(members: Iterable[SiteResult], by: str) -> Overview:
-    """Return the best of each workload on each system."""
-    results = _report_results(members, by)
+    results = report_results(members, by)
     rows = (
         OverviewRow(each.name, each.task, each.fewest, tuple(map(each.best.get, results.systems)))
         for each in workloads_of(results)
@@ -78,32 +74,7 @@ def overview_of(members: Iterable[SiteResult], by: str) -> Overview:
     return Overview(results.systems, tuple(row for row in rows if any(row.best)))
 
 
-def _report_results(members: Iterable[SiteResult], by: str) -> ReportResults:
-    """Return results as charts take them, with the parts of documents that these charts read."""
-    results = tuple(ReportResult(each.observation, _document(each), marks_named(each.marks)) for each in members)
-    return ReportResults(members=results, invalid=(), unsigned=(), duplicates=0, by=by)
-
-
-def _document(result: SiteResult) -> dict[str, Any]:
-    """Return the parts of a document that charts read besides its observation."""
-    return {
-        "workload": {"name": result.workload, "unit": result.unit},
-        "status": {"state": result.state},
-        "accelerator": {"memory_mib": None, "count": None},
-        "steps": {"seconds": ()},
-        "points": None,
-    }
-
-
-@dataclass(frozen=True)
-class HistoryChart:
-    """The chart of a series, with a caption."""
-
-    figure: Figure
-    caption: str
-
-
-def history_chart(series: SeriesHistory) -> HistoryChart:
+def history_chart(series: SeriesHistory) -> Figure:
     """Return the chart of a series: runs by date, the mean of each period with its interval, and change points."""
     history, points = series.history, list(_points(series))
     scale = scale_of(history.series.unit, (y for _, y, _ in points))
@@ -123,23 +94,14 @@ def history_chart(series: SeriesHistory) -> HistoryChart:
     for period in history.periods:
         _period(plot, period, scale.factor)
     for when, y, words in points:
-        plot.marks.append(
-            Dot(
-                plot.across(when.timestamp()),
-                plot.down(y / scale.factor),
-                look="small",
-                system=0,
-                title=words,
-                radius=3.0,
-            )
-        )
+        x, down = plot.across(when.timestamp()), plot.down(y / scale.factor)
+        plot.marks.append(Dot(x, down, look="small", system=0, title=words, radius=3.0))
     _changes(plot, history.changes, history.series.unit)
     title = f"Throughput over time: {short(series.system)}"
-    return HistoryChart(Figure(f"history-{series.page}", title, "", plot), _caption(series))
+    return Figure(f"history-{series.page}", title, _note(series), plot)
 
 
 def _label(series: SeriesHistory) -> str:
-    """Return what the chart shows, in words."""
     history, unit = series.history, series.history.series.unit
     means = [format_quantity(period.mean.value or 0.0, unit) for period in history.periods]
     changes = f", changed {len(history.changes)} times" if len(history.changes) > 1 else ""
@@ -183,7 +145,6 @@ def _of_run(run: HistoryRun, unit: str) -> str:
 
 
 def _period(plot: Plot, period: Period, factor: float) -> None:
-    """Draw the mean of a period with its interval."""
     ends = plot.across(period.first.timestamp()), plot.across(period.last.timestamp())
     value = (period.mean.value or 0.0) / factor
     if period.mean.low is not None and period.mean.high is not None:
@@ -201,15 +162,12 @@ def _changes(plot: Plot, changes: Sequence[Change], unit: str) -> None:
         plot.marks.append(Text(x, -12, str(number), "middle", on_line=True, look="name", system=1))
 
 
-def _caption(series: SeriesHistory) -> str:
+def _note(series: SeriesHistory) -> str:
+    """Return what the marks of a chart mean."""
     history = series.history
     each = "a run" if len(history.series.runs) <= MOST_POINTS else "the mean of a session"
     words = [f"Each dot is {each}. Lines are means of periods, bands their {CONFIDENCE:.0%} intervals."]
     words.append("The axis does not begin at zero.")
-    if history.changes:
-        words.append("Numbered lines are change points.")
-    if history.unchanged:
-        words.append("At dotted lines something else changed, such as the image, and performance did not.")
-    if series.marks:
-        words.append(f"Not for publication: {', '.join(mark.name for mark in series.marks)}.")
+    words += ["Numbered lines are change points."] if history.changes else []
+    words += ["At dotted lines something else changed, and performance did not."] if history.unchanged else []
     return " ".join(words)

@@ -8,8 +8,6 @@ from hashlib import sha256
 from pathlib import Path
 
 from sifmark.core.errors import UsageError
-from sifmark.core.files import scratch_dir
-from sifmark.core.locks import exclusive_lock
 from sifmark.report.write import OwnedFolder, is_safe
 from sifmark.results.load import REPORT_MARKER, SITE_MARKER
 
@@ -47,7 +45,6 @@ def _name(text: str, label: str, digits: int) -> str:
 
 
 def is_report(folder: Path) -> bool:
-    """Return whether a folder is that of a report."""
     return (folder / REPORT_MARKER).is_file()
 
 
@@ -92,14 +89,9 @@ def write_site(path: Path, files: Mapping[str, bytes | Path]) -> list[str]:
     UsageError for a folder that is not a site's.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(path):
-        folder = folder_of_site(path)
-        former = folder.former_files()
-        with folder.made():
-            folder.mark({*former, *files})  # also what an interrupted writer leaves is ours
-            with scratch_dir(path, "site") as scratch:
-                for name in sorted(files, key=lambda each: (each == _INDEX, each)):
-                    folder.write(name, files[name], scratch)
-        vanished = [name for name in sorted(former) if name not in files and folder.remove(name)]
-        folder.mark(files)
-    return vanished
+    folder = folder_of_site(path)
+    former = [name for name in sorted(folder.former_files()) if os.path.lexists(path / name)]
+    ordered = sorted(files, key=lambda each: (each == _INDEX, each))
+    for _ in folder.replace_files((name, files[name]) for name in ordered):
+        pass
+    return [name for name in former if name not in files and not os.path.lexists(path / name)]

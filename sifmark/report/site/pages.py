@@ -25,7 +25,6 @@ _HERE = Path(__file__).parent
 
 
 def site_pages(site: Site) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a site by name."""
     environment = _environment()
     environment.globals.update(site=site)
 
@@ -49,7 +48,6 @@ def site_pages(site: Site) -> Iterator[tuple[str, bytes]]:
 
 @cache
 def script() -> str:
-    """Return the script of the list of results."""
     return (_HERE / "results.js").read_text("utf-8").strip()
 
 
@@ -59,7 +57,6 @@ def script_hash() -> str:
 
 
 def series_page(series: SeriesHistory) -> str:
-    """Return the page of a series, relative to the site."""
     return f"history/{series.page}.html"
 
 

@@ -90,27 +90,14 @@ class SiteResult:
 
     @property
     def id(self) -> str:
-        """The ID of the result."""
         return self.observation.id
 
     @property
     def state(self) -> str:
-        """The run's state."""
         return str(self.observation.fields["status.state"])
 
     def for_history(self) -> Observation:
-        """Return the observation with the fields of its environment."""
         return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
-
-
-@dataclass(frozen=True)
-class ReadOptions:
-    """How results are read."""
-
-    more_fields: tuple[str, ...] = ()  # of observations, besides the usual ones
-    anonymous: bool = False  # labels in place of names of hosts, users and paths
-    anonymous_sites: bool = False  # and of sites
-    processes: int = 0  # 0: a few, as there are processors
 
 
 @dataclass
@@ -133,8 +120,18 @@ class _Reading:
     keys: tuple[bytes, ...] = ()
 
 
-def read_results(folders: Path | Sequence[Path], options: ReadOptions = ReadOptions()) -> SiteResults:
-    """Return the results below folders; files are named from the folder that has them all. Raises UsageError."""
+def read_results(
+    folders: Path | Sequence[Path],
+    more_fields: tuple[str, ...] = (),
+    anonymous: bool = False,
+    anonymous_sites: bool = False,
+    processes: int = 0,
+) -> SiteResults:
+    """Return the results below folders; files are named from the folder that has them all.
+
+    Observations have `more_fields` besides the usual ones. Labels stand for names if results are to be `anonymous`.
+    With 0 `processes`, there are a few, as there are processors. Raises UsageError.
+    """
     chosen = [folders] if isinstance(folders, Path) else list(folders)
     for folder in chosen:
         if not folder.is_dir():
@@ -145,13 +142,13 @@ def read_results(folders: Path | Sequence[Path], options: ReadOptions = ReadOpti
     found = [each for place in places for each in result_files(str(place))]
     files = [name for name, problem in found if not problem]
     violations_of()  # loaded before there are processes, which then share it
-    if options.anonymous:
-        results.labels = anonymiser_of((each for name in files for each in load_file(name)), options.anonymous_sites)
+    if anonymous:
+        results.labels = anonymiser_of((each for name in files for each in load_file(name)), anonymous_sites)
     results.invalid.extend(_unreadable(found, results))
-    read = _ReducingReader(folder, options.more_fields, results.labels)
+    read = _ReducingReader(folder, more_fields, results.labels)
     runs: set[bytes] = set()
     interned = Interned()
-    for reading in in_processes(read, files, _FILES_AT_ONCE, options.processes):
+    for reading in in_processes(read, files, _FILES_AT_ONCE, processes):
         if reading.result is None:
             results.invalid.append(reading.problem)
         elif runs.isdisjoint(reading.keys):

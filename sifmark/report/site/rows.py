@@ -4,41 +4,28 @@ import re
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from sifmark.report.content.tables import CONCURRENCY, PRECISION, configuration_text, head, value_text
-from sifmark.report.describe import quantity_text
-from sifmark.report.site.read import METRICS, SiteResult
-from sifmark.results.catalogue import rates
-from sifmark.results.comparison.compare import Comparison, ComparisonTable, compare_observations
-from sifmark.results.comparison.compatibility import Excluded, exclusion_fields
-from sifmark.results.comparison.observation import NODES, PLATFORM
-from sifmark.results.comparison.query import Query
-from sifmark.results.comparison.repeats import RepeatGroup, varying_fields
-from sifmark.results.comparison.scaling import BATCH, DEVICES, STRATEGY, THROUGHPUT
-from sifmark.results.marks import MARKS, Mark, marks_of_number
+from sifmark.report.describe import FIRST_FIELDS, configuration_text, field_text, quantity_text
+from sifmark.report.results import ACCELERATOR, UNKNOWN, Failure, Point, ReportResult, ReportResults
+from sifmark.report.site.read import SiteResult
+from sifmark.report.workloads import Workload, workloads_of
+from sifmark.results.comparison.compatibility import Excluded
+from sifmark.results.comparison.observation import PLATFORM
+from sifmark.results.comparison.repeats import varying_fields
+from sifmark.results.comparison.scaling import THROUGHPUT
+from sifmark.results.marks import MARKS, Mark
 from sifmark.studies.history.environment import is_variable
 from sifmark.studies.history.series import ABOUT_RUNS, series_key
 
 MOST_ROWS = 1000  # of a table
 MOST_FILES = 10  # of a row
-
-
-class _Number(NamedTuple):
-    """A mean with its unit and interval, and as it is."""
-
-    text: str
-    value: float
-
-
-_Numbers = Mapping[str, Mapping[Hashable, _Number]]  # by metric and the ID of the first repeat
 _ENERGY = "energy_per_unit"
 _LATENCIES = {
     "latency_p99": "p99",
     "time_to_first_token_p50": "to the first token",
     "time_between_tokens_p50": "between tokens",
 }
-_USUAL = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)  # what `configuration_text` has
 _HIDDEN = {*PLATFORM, *ABOUT_RUNS, "schema_version", "power.scope"}
 
 
@@ -99,43 +86,38 @@ class Measurements:
         return sections
 
 
+def report_results(members: Iterable[SiteResult], by: str) -> ReportResults:
+    """Return results as reports take them, with the parts of documents that pages and their charts read."""
+    results = tuple(ReportResult(each.observation, _document(each), marks_named(each.marks)) for each in members)
+    return ReportResults(members=results, invalid=(), unsigned=(), duplicates=0, by=by)
+
+
+def _document(result: SiteResult) -> dict[str, Any]:
+    return {
+        "workload": {"name": result.workload, "unit": result.unit},
+        "status": {"state": result.state, "message": result.message},
+        "accelerator": {"memory_mib": None, "count": None},
+        "steps": {"seconds": ()},
+        "points": None,
+    }
+
+
 def measured(members: Sequence[SiteResult], by: str) -> Measurements:
     """Return what `compare` says of some results, metric by metric, with systems named by a field."""
-    by_id = {each.id: each for each in members}
-    comparisons = _comparisons(members, by)
-    numbers = {metric: _numbers(comparison, metric) for metric, comparison in comparisons.items()}
-    rows = [row for table in comparisons[THROUGHPUT].tables for row in _rows(table, by, by_id, numbers)]
-    titles = {each.observation.group: each.observation.title for each in reversed(members)}
-    refused = {
-        f"{titles[each.group]}, {each.group.task}: {each.difference}"
-        for comparison in comparisons.values()
-        for each in comparison.refused
-    }
-    return Measurements(
-        rows=tuple(sorted(rows, key=_order)),
-        failures=tuple(_failures(members, by)),
-        refused=tuple(sorted(refused)),
-    )
-
-
-def _comparisons(members: Sequence[SiteResult], by: str) -> dict[str, Comparison]:
-    """Return what `compare` makes of each metric by itself, so that mixed meters refuse energy and not throughput."""
-    observations = [each.observation for each in members]
-    metrics = [name for name in METRICS if name == THROUGHPUT or any(_has_value(each, name) for each in members)]
-    together = compare_observations(observations, Query(tuple(metrics), more_fields=(by,)))
-    if not together.refused:  # then each by itself has the same rows
-        return dict.fromkeys(metrics, together)
-    return {name: compare_observations(observations, Query((name,), more_fields=(by,))) for name in metrics}
+    results = report_results(members, by)
+    rows = [row for workload in workloads_of(results) for row in _rows(workload)]
+    failures = sorted(results.failures, key=lambda each: (_started(each), each.result.observation.id), reverse=True)
+    titles = {section.key.identity: section.title for section in results.sections}
+    refused = {f"{titles[each.group.identity]}, {each.group.task}: {each.difference}" for each in results.refused}
+    return Measurements(tuple(sorted(rows, key=_order)), tuple(map(_failure, failures)), tuple(sorted(refused)))
 
 
 def system_of(result: SiteResult, by: str) -> str:
-    """Return the name of the system of a result."""
     return _name(result.observation.fields, by)
 
 
 def device_of(result: SiteResult) -> str:
-    """Return the name of the device of a result."""
-    return _name(result.observation.fields, "accelerator.name")
+    return _name(result.observation.fields, ACCELERATOR)
 
 
 def marks_named(*names: Iterable[str]) -> tuple[Mark, ...]:
@@ -144,112 +126,68 @@ def marks_named(*names: Iterable[str]) -> tuple[Mark, ...]:
     return tuple(mark for mark in MARKS if mark.name in every)
 
 
-def settings_of(result: SiteResult) -> str:
-    """Return what of a result's configuration readers look for first, in words."""
-    return _settings(RepeatGroup("results", result.observation.fields, [result.observation]), ())
-
-
 def _name(fields: Mapping[str, Any], by: str) -> str:
-    value = fields.get(by)
-    return "unknown" if value is None else str(value)
+    return UNKNOWN if fields.get(by) is None else str(fields[by])
 
 
-def _has_value(result: SiteResult, metric: str) -> bool:
-    number = result.observation.numbers.get(metric)
-    return number is not None and number.value is not None
-
-
-def _numbers(comparison: Comparison, metric: str) -> dict[Hashable, _Number]:
-    """Return the mean of a metric by the ID of the first repeat."""
-    return {
-        row.observations[0].id: _Number(quantity_text(mean, table.units[metric]), mean.value)
-        for table in comparison.tables
-        for row in table.rows
-        if (mean := row.means[metric]).value is not None
-    }
-
-
-def _rows(table: ComparisonTable, by: str, by_id: Mapping[str, SiteResult], numbers: _Numbers) -> Iterator[SeriesRow]:
-    """Yield the newest row of each series of a group."""
-    newest: dict[Hashable, tuple[str, RepeatGroup]] = {}
-    unit = table.units[THROUGHPUT]
-    for row in table.rows:
-        if row.means[THROUGHPUT].value is None:
-            continue
-        key = series_key(row.observations[0], unit)
-        last = max(by_id[each.id].started for each in row.observations)
+def _rows(workload: Workload) -> Iterator[SeriesRow]:
+    """Yield the newest repeats of each series."""
+    newest: dict[Hashable, tuple[str, Point]] = {}
+    for point in workload.points(THROUGHPUT):
+        key = series_key(point.observation, point.unit)
+        last = max(each.started for each in point.row.observations)
         if key not in newest or newest[key][0] < last:
-            newest[key] = last, row
-    rows = [row for _, row in newest.values()]
-    varying = [name for name in varying_fields(rows) if name not in {*_HIDDEN, by} and not is_variable(name)]
-    for last, row in newest.values():
-        first = by_id[row.observations[0].id]
-        rate, energy = _rate(first, numbers), numbers.get(_ENERGY, {}).get(first.id)
-        latencies = list(_latencies(first, numbers))
+            newest[key] = last, point
+    varying = varying_fields([point.row for _, point in newest.values()])
+    shown = [name for name in varying if name not in {*_HIDDEN, *FIRST_FIELDS, workload.results.by}]
+    for last, point in newest.values():
+        rate, energy = workload.beside(point, workload.rate) or point, workload.beside(point, _ENERGY)
+        latencies = {words: other for name, words in _LATENCIES.items() if (other := workload.beside(point, name))}
+        others = (field_text(name, point.fields.get(name)) for name in shown if not is_variable(name))
+        files = [each.file for each in point.row.observations]
         yield SeriesRow(
-            workload=first.workload,
-            title=table.title,
-            task=table.group.task,
-            source=table.group.source,
-            system=_name(row.fields, by),
-            device=device_of(first),
-            settings=_settings(row, varying),
-            repeats=len(row.observations),
-            text=rate.text if rate else "-",
-            energy=energy.text if energy else "",
-            latency=", ".join(text for text, _ in latencies),
+            workload=workload.name,
+            title=workload.section.title,
+            task=workload.section.key.task,
+            source=workload.section.key.source,
+            system=point.system,
+            device=_name(point.fields, ACCELERATOR),
+            settings=", ".join(filter(None, (configuration_text(point.fields), *others))),
+            repeats=len(files),
+            text=quantity_text(rate.mean, rate.unit),
+            energy=quantity_text(energy.mean, energy.unit) if energy else "",
+            latency=", ".join(f"{quantity_text(each.mean, each.unit)} {words}" for words, each in latencies.items()),
             order=(
-                rate.value if rate else None,
-                latencies[0].value if latencies else None,
+                rate.value,
+                next((each.value for each in latencies.values()), None),
                 energy.value if energy else None,
             ),
-            marks=marks_of_number(marks_named(by_id[each.id].marks) for each in row.observations),
+            marks=point.marks,
             day=last[:10],
-            files=tuple(each.file for each in row.observations[:MOST_FILES]),
-            more_files=max(0, len(row.observations) - MOST_FILES),
-            ids=tuple(each.id for each in row.observations),
+            files=tuple(files[:MOST_FILES]),
+            more_files=max(0, len(files) - MOST_FILES),
+            ids=tuple(each.id for each in point.row.observations),
         )
 
 
-def _rate(result: SiteResult, numbers: _Numbers) -> _Number | None:
-    """Return the first headline of which more is better."""
-    shown = (numbers.get(name, {}).get(result.id) for name in (*rates(result.observation.kind), THROUGHPUT))
-    return next(filter(None, shown), None)
+def _started(failure: Failure) -> str:
+    return failure.result.observation.started
 
 
-def _latencies(result: SiteResult, numbers: _Numbers) -> Iterator[_Number]:
-    for name, words in _LATENCIES.items():
-        if number := numbers.get(name, {}).get(result.id):
-            yield number._replace(text=f"{number.text} {words}")
-
-
-def _settings(row: RepeatGroup, varying: Iterable[str]) -> str:
-    usual = configuration_text(row.fields)
-    others = [f"{head(name)} {value_text(row.fields.get(name))}" for name in varying if name not in _USUAL]
-    return ", ".join([*([usual] if usual else []), *others])
-
-
-def _failures(members: Iterable[SiteResult], by: str) -> list[FailureRow]:
-    excluded = [(each, names) for each in members if (names := exclusion_fields(each.observation))]
-    excluded.sort(key=lambda pair: (pair[0].started, pair[0].id), reverse=True)
-    return [_failure(each, names, by) for each, names in excluded]
-
-
-def _failure(result: SiteResult, names: tuple[str, ...], by: str) -> FailureRow:
-    observation = result.observation
-    fields = observation.fields
+def _failure(failure: Failure) -> FailureRow:
+    observation, document = failure.result.observation, failure.result.document
     return FailureRow(
-        workload=result.workload,
+        workload=document["workload"]["name"],
         title=observation.title,
         task=observation.group.task,
-        system=_name(fields, by),
-        device=device_of(result),
-        settings=settings_of(result),
-        state=result.state,
-        reason=result.message or Excluded(observation, names).reason,
-        day=result.started[:10],
+        system=failure.system,
+        device=_name(observation.fields, ACCELERATOR),
+        settings=configuration_text(observation.fields),
+        state=failure.state,
+        reason=document["status"]["message"] or Excluded(observation, failure.fields).reason,
+        day=_started(failure)[:10],
         file=observation.file,
-        id=result.id,
+        id=observation.id,
     )
 
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.core.files import sha256_json
-from sifmark.report.describe import mean_text
-from sifmark.report.outputs.chart import ChartTable
+from sifmark.report.describe import configuration_text, mean_text, titled
 from sifmark.report.site.folder import file_names
 from sifmark.report.site.read import SiteResult
-from sifmark.report.site.rows import marks_named, settings_of, system_of
+from sifmark.report.site.rows import marks_named, system_of
+from sifmark.report.tables import Table, plain_table
 from sifmark.results.comparison.compatibility import format_value
 from sifmark.results.comparison.tables import ratio_text
 from sifmark.results.marks import Mark
@@ -36,11 +36,10 @@ class SeriesHistory:
     @property
     def settings(self) -> str:
         """What of its configuration readers look for first, in words."""
-        return settings_of(self.result)
+        return configuration_text(self.result.observation.fields)
 
     @property
-    def period_table(self) -> ChartTable:
-        """Its periods as a table, with the change that each began with."""
+    def period_table(self) -> Table:
         unit = self.history.series.unit
         means = [period.mean for period in self.history.periods]
         scale = scale_of(unit, (mean.value for mean in means if mean.value is not None))
@@ -55,11 +54,11 @@ class SeriesHistory:
             )
             for change, period in zip((None, *self.history.changes), self.history.periods, strict=True)
         )
-        return ChartTable(("from", "to", "runs", f"throughput [{scale.unit}]", "change", "p"), tuple(rows))
+        heads = ("from", "to", "runs", titled("throughput", scale.unit), "change", "p")
+        return plain_table("periods", "Periods", heads, rows)
 
     @property
     def newest_change(self) -> Change | None:
-        """The last of its changes."""
         return self.history.changes[-1] if self.history.changes else None
 
 
@@ -78,16 +77,13 @@ class SiteHistory:
 
     @property
     def changed(self) -> int:
-        """How many series changed."""
         return sum(bool(each.history.changes) for each in self.series)
 
     def changes(self) -> list[tuple[Change, SeriesHistory]]:
-        """Return all changes, the newest first."""
         every = [(change, each) for each in self.series for change in each.history.changes]
         return sorted(every, key=lambda pair: (pair[0].before, pair[1].page), reverse=True)
 
     def pages_by_result(self) -> dict[str, str]:
-        """Return the pages of series by the ID of a result."""
         return {run.observation.id: each.page for each in self.series if each.page for run in each.history.series.runs}
 
 
@@ -129,7 +125,6 @@ def change_text(change: Change, unit: str) -> str:
 
 
 def changed_with(change: Change) -> str:
-    """Return what changed with performance in one line."""
     texts = difference_texts((*change.differences, *change.measured))
     more = [f"and {len(texts) - MOST_NAMED} more"] if len(texts) > MOST_NAMED else []
     return "; ".join([*texts[:MOST_NAMED], *more]) or "nothing that results state"

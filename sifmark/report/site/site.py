@@ -11,12 +11,13 @@ from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.forms import Figure
 from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SITE
-from sifmark.report.site.charts import HistoryChart, Overview, SectionKey, history_chart, overview_of, workload_charts
+from sifmark.report.site.charts import Overview, SectionKey, history_chart, overview_of, workload_charts
 from sifmark.report.site.folder import file_names, report_files
-from sifmark.report.site.read import ReadOptions, SiteResult, SiteResults, read_results
+from sifmark.report.site.read import SiteResult, SiteResults, read_results
 from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
+from sifmark.report.tables import Table, plain_table
 from sifmark.report.write import is_safe
 from sifmark.results.comparison.collection import no_such_field
 from sifmark.results.comparison.compatibility import exclusion_fields
@@ -64,6 +65,11 @@ class StudyPage:
     measured: Measurements
     report: str  # the folder of its report within the site; empty without one
 
+    def without_result(self, most: int) -> Table:
+        """Return the runs that left no result, with why, `most` of them at most."""
+        causes = list(self.study.without_result.items())[:most]
+        return plain_table("without-result", "Runs without a result", ("run", "cause"), causes)
+
 
 @dataclass
 class Site:
@@ -78,7 +84,7 @@ class Site:
     devices: tuple[Facet, ...]
     systems: tuple[Facet, ...]  # none where devices name the systems
     overview: Overview  # workloads by systems
-    history_charts: Mapping[str, HistoryChart]  # by the name of the page of the series
+    history_charts: Mapping[str, Figure]  # by the name of the page of the series
     copied: frozenset[str] = frozenset()  # the results that the site has, too
 
     @property
@@ -88,7 +94,6 @@ class Site:
 
     @cached_property
     def series_pages(self) -> Mapping[str, str]:
-        """The names of pages of series by the ID of a result."""
         return self.history.pages_by_result()
 
     @cached_property
@@ -105,12 +110,10 @@ class Site:
 
     @property
     def chart_count(self) -> int:
-        """How many charts pages show."""
         return len(self.history_charts) + sum(len(each) for facet in self.workloads for each in facet.charts.values())
 
     @property
     def rows(self) -> list[SeriesRow]:
-        """The newest measurements of all workloads."""
         return [row for facet in self.workloads for row in facet.measured.rows]
 
     @property
@@ -120,7 +123,6 @@ class Site:
 
     @property
     def failures(self) -> list[FailureRow]:
-        """What is no measurement, of all workloads."""
         return [row for facet in self.workloads for row in facet.measured.failures]
 
 
@@ -133,7 +135,7 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
         cause = "results name hosts, users and paths, so a site with copies of them is not anonymous"
         raise UsageError(cause, "leave out --with-results", code="invalid-option")
     more = (options.by,) if options.by else ()
-    results = read_results(folders, ReadOptions(more, options.anonymous, options.anonymous_sites, options.processes))
+    results = read_results(folders, more, options.anonymous, options.anonymous_sites, options.processes)
     if not results.members:
         folder = results.folder
         cause = f"no valid result below {folder}; {results.invalid[0]}"

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from sifmark.report.describe import state_text
 from sifmark.report.site.folder import report_of
 from sifmark.report.site.read import SiteResult, SiteResults
 from sifmark.results.load import owner_of
@@ -35,7 +36,7 @@ class SiteStudy:
     @property
     def state_text(self) -> str:
         """The counts of its runs by state: `36 completed, 2 out of memory`."""
-        return ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in self.states.items())
+        return ", ".join(f"{count} {state_text(state)}" for state, count in self.states.items())
 
     @cached_property
     def days(self) -> tuple[str, str]:
@@ -45,12 +46,10 @@ class SiteStudy:
 
     @cached_property
     def newest(self) -> str:
-        """When its newest run began."""
         return max(each.started for each in self.results)
 
     @cached_property
     def workloads(self) -> tuple[str, ...]:
-        """The names of its workloads."""
         return tuple(sorted({each.workload for each in self.results}))
 
 

@@ -138,6 +138,28 @@ def compare_observations(observations: Iterable[Observation], query: Query) -> C
     return Comparison(query, tables, refused, excluded)
 
 
+def compare_each(observations: Sequence[Observation], query: Query) -> dict[str, Comparison]:
+    """Compare by each metric of a query alone, so that mixed meters refuse energy and not throughput.
+
+    A group of which nothing is refused has the same rows whatever the metric, and is compared once.
+    """
+    if query.allowed:  # what is allowed to differ depends on the metric
+        return {name: compare_observations(observations, replace(query, metrics=(name,))) for name in query.metrics}
+    together = compare_observations(observations, query)
+    refused = {each.group for each in together.refused}
+    others = [each for each in observations if each.group in refused]
+    return {name: _of_metric(together, others, name) for name in query.metrics}
+
+
+def _of_metric(together: Comparison, others: Sequence[Observation], name: str) -> Comparison:
+    """Return a metric's part of a comparison, with what others, which are refused there, are by it alone."""
+    query = replace(together.query, metrics=(name,))
+    alone = compare_observations(others, query)
+    tables = [replace(table, units={name: table.units[name]}, shown=(name,)) for table in together.tables]
+    tables = sorted([*tables, *alone.tables], key=lambda table: table.group)
+    return Comparison(query, tables, alone.refused, together.excluded)
+
+
 def _rows(observations: Sequence[Observation], query: Query) -> list[RepeatGroup]:
     rows = repeat_groups(observations, query)
     for row in rows:

@@ -98,7 +98,7 @@ def _row(row: RepeatGroup, table: ComparisonTable) -> dict[str, Any]:
         "fields": field_columns(row.fields),
         "results": _files(row),
         "unsteady": len(row.marked(UNSTEADY)),
-        "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in row.means},
+        "metrics": {name: {"unit": table.units[name], **_number(row, name)} for name in table.units},
         **_scaling(row),
         **({"scalings": list(map(_scaling_record, row.scalings))} if row.scalings else {}),
     }

@@ -26,14 +26,17 @@ def f_pvalue(ratio: float, df: float, df_below: float) -> float:
 
 @cache
 def t_critical(alpha: float, df: float) -> float:
-    """Return the critical value of a two-sided t test at level `alpha`, by bisection."""
-    low, high = 0.0, 1.0
-    while t_pvalue(high, df) > alpha:
-        low, high = high, high * 2
-    while high - low > high * 1e-12:
-        middle = (low + high) / 2
-        low, high = (middle, high) if t_pvalue(middle, df) > alpha else (low, middle)
-    return high
+    """Return the critical value of a two-sided t test at level `alpha`, by Newton's method.
+
+    The tail is convex in t, so that steps from below never pass the root.
+    """
+    scale = math.exp(math.lgamma((df + 1) / 2) - math.lgamma(df / 2)) / math.sqrt(df * math.pi)
+    t, step = 0.0, math.inf
+    while step > t * 1e-12:
+        density = 2 * scale * (1 + t * t / df) ** (-(df + 1) / 2)
+        step = (t_pvalue(t, df) - alpha) / density
+        t += step
+    return t
 
 
 def _incomplete_beta(a: float, b: float, x: float) -> float:

@@ -17,7 +17,7 @@ from sifmark.commands import command_line
 from sifmark.commands.framework import COMMANDS
 from sifmark.core import paths
 from sifmark.core.spreadsheets import csv_text
-from sifmark.report.files.files import report_files
+from sifmark.report.files import report_files
 from sifmark.report.load import load_report_results
 from sifmark.report.report import make_report
 from sifmark.results.tidy import Table

@@ -9,6 +9,7 @@ from typing import Any
 import documents
 
 from sifmark.core import paths
+from sifmark.report.tables import Table
 
 # Twelve real runs on two cores: one and two ranks, three times each.
 TWO_RANKS = paths.CHECKOUT / "tests" / "fixtures" / "scaling" / "two_ranks.jsonl"
@@ -53,7 +54,7 @@ def failure(site: str, workload: str, batch: int, state: str = "out_of_memory") 
     return sample(site, workload, batch, **changes)
 
 
-def of_requests(site: str, clients: int, repeat: int = 1) -> dict[str, Any]:
+def of_requests(site: str, clients: int, repeat: int = 1, **changes: Any) -> dict[str, Any]:
     """A valid result of inference by requests."""
     latency = 0.01 * (1 + clients / 4) * (1 + repeat / 100) / SYSTEMS[site][1]
     rate = clients / latency
@@ -65,7 +66,7 @@ def of_requests(site: str, clients: int, repeat: int = 1) -> dict[str, Any]:
         workload__task="inference",
         configuration__concurrency=clients,
         metrics__throughput={"value": rate, "unit": "images/s"},
-        **latencies,
+        **(latencies | changes),
     )
 
 
@@ -97,6 +98,16 @@ def write(folder: Path, some: Iterable[dict[str, Any]]) -> Path:
 def study(folder: Path, real: bool = False) -> Path:
     """Write the results of a study into a folder; with `real` also those."""
     return write(folder, [*documents_of_study(), *(real_documents() if real else ())])
+
+
+def places_of(table: Table) -> dict[str, int]:
+    """The places of columns by what their heads say before a unit."""
+    return {column.head.partition(" [")[0]: place for place, column in enumerate(table.columns)}
+
+
+def texts_of(table: Table) -> list[tuple[str, ...]]:
+    """The texts of the cells of a table."""
+    return [tuple(cell.text for cell in row.cells) for row in table.rows]
 
 
 def of_generation(site: str, batch: int, repeat: int = 1, **changes: Any) -> dict[str, Any]:

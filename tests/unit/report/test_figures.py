@@ -34,7 +34,7 @@ from sifmark.report.figures import MOST_FIGURES, budget_of, within_budget
 from sifmark.report.forms import MOST_SERIES
 from sifmark.report.load import load_report_results
 from sifmark.report.palette import CROSS, DIAMOND
-from sifmark.report.results import ReportResults
+from sifmark.report.results import ReportResult, ReportResults
 from sifmark.report.svg import Bar, Dot, Line, Rule
 from sifmark.report.workloads import workloads_of
 from sifmark.results.marks import UNSTEADY
@@ -141,7 +141,7 @@ def test_the_limit_of_memory_is_that_of_one_device(results: ReportResults) -> No
     )
     assert memory_of_device(of_two.members[0].document) == 40 * 1024
     shared = {"accelerator": {"kind": "cpu", "memory_mib": 1024, "count": 2}}
-    assert memory_of_device(shared) == 1024, "ranks on a CPU share it"
+    assert memory_of_device(shared) is None, "a CPU has the memory of its host"
     figure = figure_of(with_memory(results), "pictures-training-memory")
     assert "alpha and beta: 80 GiB" in words(figure)
     assert "dashed: what a device has" in figure.note
@@ -195,6 +195,13 @@ def test_steps_are_shown_only_of_a_run_that_is_not_steady(results: ReportResults
     figure = figure_of(unsteady, "pictures-training-step-times")
     (line,) = [mark for mark in figure.plot.marks if isinstance(mark, Line)]
     assert len(line.points) == 16 and "drift +20.0%" in figure.note  # without the steps of warm-up
+
+    def failed(each: ReportResult) -> ReportResult:
+        fields = {**each.observation.fields, "status.state": "crashed"}
+        return replace(each, observation=replace(each.observation, fields=fields))
+
+    lost = replace(unsteady, members=tuple(map(failed, unsteady.members)))
+    assert not any("step-times" in name for name in names(lost)), "a run that failed is no measurement"
 
 
 def test_time_to_target_is_of_those_that_reached_it(results: ReportResults) -> None:

@@ -11,9 +11,8 @@ from unit.studies.test_published_comparison import repeats, written
 
 import sifmark
 from sifmark.core import paths
-from sifmark.report.content.strips import Strip
-from sifmark.report.files.text import report_text
 from sifmark.report.load import load_report_results
+from sifmark.report.markdown import report_text
 from sifmark.report.page import render_page
 from sifmark.report.published import with_published
 from sifmark.report.report import Report, make_report
@@ -21,7 +20,10 @@ from sifmark.report.site.charts import overview_of
 from sifmark.report.site.pages import site_pages
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, make_site
+from sifmark.report.strips import Strip
+from sifmark.report.tables import Kind
 from sifmark.report.workloads import judged
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.comparison.query import Query
@@ -46,7 +48,7 @@ def strips_by_name(report: Report) -> dict[str, Strip]:
 def metrics_of(strip: Strip) -> list[str]:
     """The metrics of the table of a workload."""
     assert strip.table is not None
-    return [column.metric for column in strip.table.columns]
+    return [column.head.partition(" [")[0] for column in strip.table.columns if column.kind is Kind.NUMBER]
 
 
 def texts_of(report: Report) -> tuple[str, ...]:
@@ -65,7 +67,7 @@ def test_a_micro_benchmark_is_summarised_by_its_peak_and_the_bandwidth_of_memory
         assert "4,147" in text and "848.0" in text and not re.search(r"\b598\.0\b", text) and "10⁹" not in text
     for strip in report.of_devices:
         shown = metrics_of(strip)
-        assert shown and not {"throughput", "throughput_per_watt", "step_time_p50", "utilisation"} & set(shown)
+        assert shown and not {"throughput", "throughput per watt", "step time, median", "utilisation"} & set(shown)
     compared = as_text(compare_results([str(H200)], Query()))
     assert re.search(r"memory_bandwidth \[GB/s\].*\n.*\b4,147\b", compared)
     assert re.search(r"peak_flops \[TFLOP/s\].*\n.*\b848\.0\b", compared)
@@ -81,15 +83,14 @@ def generation(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_generation_is_headlined_by_tokens_and_the_times_of_tokens(generation: Path) -> None:
     report = report_of(generation)
     (strip,) = report.ranked
-    assert strip.workload.rate == strip.workload.section.rate == "token_throughput"
-    assert metrics_of(strip)[:3] == ["token_throughput", "time_to_first_token_p50", "time_between_tokens_p50"]
+    assert strip.workload.rate == "token_throughput"
+    metrics = ("token_throughput", "time_to_first_token_p50", "time_between_tokens_p50")
+    assert metrics_of(strip)[:3] == list(map(metric_label, metrics))
     (table,) = report.numbers
-    assert table.rate == "Token throughput" and [head for head, _ in table.heads][1:3] == [
-        "First token",
-        "Between tokens",
-    ]
-    cells = table.blocks[0].rows[0].cells
-    assert (cells[1].text, cells[2].text) == ("34.31", "5.981")
+    heads = [column.head for column in table.columns]
+    assert heads[:5] == ["Generation", "Token throughput", "Batch size", "First token", "Between tokens"]
+    cells = table.rows[0].cells
+    assert (cells[3].text, cells[4].text) == ("34.31", "5.981")
     for text in texts_of(report):
         assert "34.31" in text and "J/sequences" not in text
 
@@ -140,7 +141,8 @@ def test_the_best_in_different_precision_have_words_and_no_ratio(tmp_path: Path)
     assert report.scorecard is None and all(each.workload.leader is None for each in report.strips)
     (apart,) = [pair for strip in report.strips for pair in strip.apart]
     assert apart == ("beta", "precision fp32 / bf16")
-    assert not any(point.ratio for strip in report.strips if strip.table for point in strip.table.points)
+    tables = [strip.table for strip in report.strips if strip.table]
+    assert tables and not any(cell.ratio for table in tables for row in table.rows for cell in row.cells)
     for text in texts_of(report):
         assert "not compared" in text and "precision fp32 / bf16" in text
         assert not re.search(r"\dx (faster|slower)|no difference shown", text)
@@ -156,7 +158,7 @@ def test_systems_are_compared_where_they_have_the_same_configuration(tmp_path: P
     assert report.scorecard is not None
     cell = report.scorecard.groups[0].rows[0].cells[0]
     assert cell is not None and cell.configuration == "batch size 8" and cell.scores[0].point.ratio is not None
-    best = {row.system: row.cells[0].text for row in report.numbers[0].blocks[0].rows}
+    best = {row.system: row.cells[2].text for row in report.numbers[0].rows}
     assert best == {"alpha": "16", "beta": "8"}, "the numbers have the best of each, without a ratio"
 
 

@@ -16,21 +16,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from unit.report import samples
 
-from sifmark.report.content.citations import works_of
-from sifmark.report.content.tables import ratio_words
+from sifmark.report.citations import works_of
 from sifmark.report.describe import mean_text
-from sifmark.report.files.files import file_names, report_files
-from sifmark.report.files.latex import bibliography, latex_table, latex_text
-from sifmark.report.files.tables import Cell, Column, FileTable, Kind, paper_tables_of
-from sifmark.report.files.text import citations_text
+from sifmark.report.files import FILE_NAMES, MOST_ON_PAPER, report_files
 from sifmark.report.forms import Figure
+from sifmark.report.latex import bibliography, latex_table, latex_text
 from sifmark.report.load import load_report_results
-from sifmark.report.outputs.chart import Chart, ChartTable
+from sifmark.report.markdown import citations_text
+from sifmark.report.outputs.measured import Chart
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import PublishedMark
 from sifmark.report.svg import SHARES, Plot
+from sifmark.report.tables import Cell, Column, Kind, Row, Table, flat, plain_table
+from sifmark.results import tidy
 from sifmark.results.comparison.exports import as_json
-from sifmark.results.tidy import Table, columns
+from sifmark.results.comparison.tables import ratio_text
+from sifmark.results.marks import TEST_BASE
 from sifmark.studies.load import load_study
 
 HOSTILE = '\\input{/etc/passwd} $x^2$ 50% a_b #1 & <script>alert(1)</script> [x](http://y) |=1+1| `q` "z"'
@@ -71,7 +72,7 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_every_file_is_there_and_ends_with_a_line(files: dict[str, str]) -> None:
-    assert set(file_names()) <= set(files)
+    assert set(FILE_NAMES) <= set(files)
     assert {"tables/numbers-training-throughput.csv", "tables/systems.md", "tables/pictures-training.md"} <= set(files)
     assert all(text.endswith("\n") and not text.endswith("\n\n") for text in files.values())
 
@@ -101,7 +102,7 @@ def test_summary_has_what_compare_has(report: Report, files: dict[str, str]) -> 
 
 def test_runs_have_every_repeat_with_its_marks_and_why_it_is_left_out(files: dict[str, str]) -> None:
     table = rows(files["runs.csv"])
-    assert list(table[0]) == ["system", *columns(Table.RUNS), "left_out"]
+    assert list(table[0]) == ["system", *tidy.columns(tidy.Table.RUNS), "left_out"]
     speeds = [row for row in table if row["metric"] == "throughput"]
     assert len(speeds) == 14 and len({row["id"] for row in speeds}) == 14
     (failed,) = [row for row in speeds if row["status.state"] == "out_of_memory"]
@@ -117,7 +118,7 @@ def test_tables_have_the_numbers_as_compare_prints_them(
     for point in report.results.sections[0].points("throughput"):
         for text in texts:
             assert mean_text(point.mean) in text
-            assert point.ratio is None or ratio_words(point.ratio, point.unit) in text
+            assert point.ratio is None or ratio_text(point.ratio, point.unit) in text
     tex = paper["tables/pictures-training.tex"]
     number, percent = re.findall(r"[\d.]+", mean_text(report.results.sections[0].points("throughput")[0].mean))
     assert f"{number} & \\textpm{{}} \\num{{{percent}}} \\%" in tex
@@ -142,7 +143,7 @@ def test_the_scorecard_is_a_table_of_the_ratios_of_compare(report: Report, files
     table = list(csv.reader(io.StringIO(files["tables/scorecard.csv"])))
     assert table[0] == ["workload", "metric", "configuration", "system", "relative to alpha"]
     assert report.scorecard is not None
-    ratios = [ratio_words(point.ratio, point.unit) for point in report.scorecard.points]
+    ratios = [ratio_text(point.ratio, point.unit) for point in report.scorecard.points if point.ratio]
     assert [row[-1] for row in table[1:]] == ratios and {row[3] for row in table[1:]} == {"beta"}
     assert all(ratio in files["report.md"].replace("\\[", "[") for ratio in ratios)
 
@@ -168,7 +169,7 @@ def test_charts_are_pictures_of_the_plots(report: Report) -> None:
 
 
 def test_a_table_of_a_study_is_a_table_in_every_form(report: Report) -> None:
-    table = Chart("study-table-1", "Table 1", "Table 1. Means.", (), ChartTable(("system", "=rate"), (("a", "1.5"),)))
+    table = Chart((), plain_table("study-table-1", "Table 1", ("system", "=rate"), [("a", "1.5")], "Means."))
     written = report_files(replace(report, charts=(table,)), paper=True)
     assert "| a | 1.5 |" in written["tables/study-table-1.md"] and "| a | 1.5 |" in written["report.md"]
     assert written["tables/study-table-1.csv"] == "system,'=rate\na,1.5\n"
@@ -199,7 +200,7 @@ def test_an_unknown_fact_is_named_as_not_recorded(tmp_path: Path) -> None:
 
 def test_checks_name_every_result_and_how_it_came_out(report: Report, files: dict[str, str]) -> None:
     text = files["checks.txt"]
-    for entry in report.appendix:
+    for entry in report.runs:
         assert f"\n{entry.file}\n" in text and entry.result.document["id"] in text
     assert text.count("schema and rules  valid: result 1.2") == 14
     assert "tolerance 0.1000" in text and "left out" in text and "not checked (--require-signature)" in text
@@ -299,8 +300,8 @@ def test_a_formula_is_a_text_in_spreadsheets(tmp_path: Path) -> None:
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_latex_has_no_command_of_anybody(first: str, second: str) -> None:
-    number = Cell("1,234.5", "[1,200.0, 1,300.0]", "T")
-    table = FileTable("t", first, (), (Column(first), Column(second, Kind.NUMBER)), ((Cell(second), number),))
+    number = Cell("1,234.5", "[1,200.0, 1,300.0]", (TEST_BASE,))
+    table = Table("t", first, (Column(first), Column(second, Kind.NUMBER)), (Row((Cell(second), number)),))
     structure(latex_table(table))
     assert "\\num{1200.0}" in latex_table(table) and "1234.5 &" in latex_table(table)
 
@@ -308,11 +309,12 @@ def test_latex_has_no_command_of_anybody(first: str, second: str) -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex: texlive-latex-recommended, texlive-science")
 def test_pdflatex_makes_pages_of_all_tables(report: Report, tmp_path: Path) -> None:
     letters = "".join(map(chr, range(32, 384)))
-    odd = FileTable("odd", HOSTILE, (letters,), (Column(HOSTILE), Column("*", Kind.NUMBER)), (
-        (Cell("[x] \u00b5 \u2026"), Cell("-1.2e-07", "[-2.0e-07, 1.1e+12]", "T")),
-        (Cell("*"), Cell("-")),
-    ))  # fmt: skip
-    tables = "\n".join(latex_table(table) + "\\clearpage" for table in (*paper_tables_of(report), odd))
+    odd = Table("odd", HOSTILE, (Column(HOSTILE), Column("*", Kind.NUMBER)), (
+        Row((Cell("[x] \u00b5 \u2026"), Cell("-1.2e-07", "[-2.0e-07, 1.1e+12]", (TEST_BASE,)))),
+        Row((Cell("*"), Cell("-"))),
+    ), letters)  # fmt: skip
+    every = (*(flat(table, MOST_ON_PAPER) for table in report.tables), odd)
+    tables = "\n".join(latex_table(table) + "\\clearpage" for table in every)
     packages = "\\usepackage{booktabs}\\usepackage{siunitx}"
     for encoding in ("", "\\usepackage[T1]{fontenc}"):
         document = f"\\documentclass{{article}}{encoding}{packages}\\begin{{document}}\n{tables}\n\\end{{document}}\n"

@@ -17,16 +17,17 @@ from unit.report.chart_results import with_fields
 
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError
-from sifmark.report.content.tables import ratio_words
-from sifmark.report.describe import mean_text
+from sifmark.report.describe import mean_text, scale_of_points
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
 from sifmark.report.scorecard import MOST_SYSTEMS
+from sifmark.results.catalogue import metric_label
 from sifmark.results.comparison.compare import compare_results
 from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.query import Query
+from sifmark.results.comparison.tables import ratio_text
 from sifmark.results.marks import marks_of
 from sifmark.studies.load import load_study
 from sifmark.studies.study import System
@@ -144,15 +145,14 @@ def test_numbers_are_those_of_compare_and_have_their_marks(speeds: list[float], 
         page = parsed(render_page(report))
         (strip,) = report.strips
         assert strip.table is not None
-        columns = {column.metric: (place, column.scale) for place, column in enumerate(strip.table.columns)}
-        assert {"throughput", "energy_per_unit", "power_mean"} <= set(columns)
-        before = len(strip.table.fields) + 1  # the cells of configuration and system
-        wide = {id_: cells for id_, cells in page.rows if len(cells) >= before + len(columns)}
-        for metric, (place, scale) in columns.items():
+        places = samples.places_of(strip.table)
+        wide = {id_: cells for id_, cells in page.rows if len(cells) == len(strip.table.columns)}
+        for metric in ("throughput", "energy_per_unit", "power_mean"):
+            place, scale = places[metric_label(metric)], scale_of_points(strip.workload.points(metric))
             expected = compared(folder, metric)
             assert len(wide) == len(expected)
             for ids, (mean, _) in expected.items():
-                (cell,) = (cells[before + place] for id_, cells in wide.items() if id_ in ids)
+                (cell,) = (cells[place] for id_, cells in wide.items() if id_ in ids)
                 number, _, interval = mean_text(mean, scale).partition(" ")
                 assert cell.startswith(number) and interval in cell
                 assert mark in cell.removeprefix(number), f"{cell} lacks {mark}"
@@ -164,7 +164,7 @@ def test_a_ratio_is_in_the_words_of_compare(tmp_path: Path) -> None:
     )
     (number,) = (number for _, number in compared(folder, "throughput").values() if number["ratio"])
     text = " ".join(" ".join(text for text, _ in parsed(page_of(folder)).texts).split())
-    assert ratio_words(Ratio(number["ratio"], number["ratio_low"], number["ratio_high"]), "images/s") in text
+    assert ratio_text(Ratio(number["ratio"], number["ratio_low"], number["ratio_high"]), "images/s") in text
 
 
 def test_what_compare_refuses_is_said_and_not_shown(tmp_path: Path) -> None:
@@ -307,8 +307,8 @@ def test_systems_say_what_distinguishes_them(tmp_path: Path) -> None:
     study = load_study("quick")
     systems = (System("alpha", "cpu", "Two threads"),)
     report = report_of(samples.write(tmp_path, documents), study=replace(study, systems=systems))
-    rows = dict(report.systems.rows)
-    assert rows["in the study"] == ("Two threads", "-") and rows["threads of a process"] == ("2", "1")
+    rows = {fact: values for fact, *values in samples.texts_of(report.systems)}
+    assert rows["in the study"] == ["Two threads", "-"] and rows["threads of a process"] == ["2", "1"]
     assert "The systems differ in " in " ".join(report.methods) and "threads of a process 2" in " ".join(report.methods)
 
 
@@ -320,7 +320,7 @@ def test_throughput_per_device_is_not_that_of_one_device_again(tmp_path: Path, d
     )
     (strip,) = report_of(samples.write(tmp_path, [document])).strips
     assert strip.table is not None
-    assert ("throughput_per_device" in [column.metric for column in strip.table.columns]) == (devices > 1)
+    assert (metric_label("throughput_per_device") in samples.places_of(strip.table)) == (devices > 1)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,8 @@ def test_columns_that_say_nothing_are_left_out(
         lambda each: {"configuration.strategy": strategies[each.observation.fields["accelerator.count"]]},
     )
     (strip,) = make_report(results).strips
-    assert strip.table is not None and strip.table.fields == fields
+    assert strip.table is not None
+    assert tuple(samples.places_of(strip.table))[: len(fields) + 1] == (*fields, "system")
 
 
 def test_memory_of_systems_is_that_of_one_device(tmp_path: Path) -> None:
@@ -347,7 +348,7 @@ def test_memory_of_systems_is_that_of_one_device(tmp_path: Path) -> None:
         for count in (1, 2, 4)
     ]
     report = report_of(samples.write(tmp_path, documents))
-    assert dict(report.systems.rows)["memory of a device"] == ("80 GiB",)
+    assert ("memory of a device", "80 GiB") in samples.texts_of(report.systems)
     assert "4 devices of 80 GiB" in report.cards[0].facts[0]
 
 

@@ -20,7 +20,7 @@ from unit.studies.histories import FIRST, HOST, nights, write_nights
 from sifmark.commands.command_line import main
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.describe import quantity_text
-from sifmark.report.site.read import ReadOptions, in_processes, read_results
+from sifmark.report.site.read import in_processes, read_results
 from sifmark.report.site.rows import measured
 from sifmark.report.site.site import SiteOptions, make_site
 from sifmark.report.svg import Bar, Dot, Rule, Text
@@ -110,14 +110,14 @@ def test_a_change_of_performance_is_on_the_first_page_with_what_changed(target: 
 def test_the_page_of_a_series_has_a_chart_with_the_change_and_both_periods(results: Path) -> None:
     site = make_site(results, ALONE)
     (series,) = [each for each in site.history.series if each.history.changes]
-    plot = site.history_charts[series.page].figure.plot
+    plot = site.history_charts[series.page].plot
     assert sum(isinstance(mark, Dot) for mark in plot.marks) == NIGHTS
     assert [mark.words for mark in plot.marks if isinstance(mark, Text)] == ["1"]
     (change,) = [mark for mark in plot.backdrop if isinstance(mark, Rule) and mark.title]
     assert "driver 550.54 → 560.28" in change.title and change.x1 == change.x2
     before, after = [mark for mark in plot.backdrop if isinstance(mark, Bar)]
     assert before.x2 < change.x1 <= after.x1 and before.y < after.y, "lower on the page is slower"
-    assert [row[2] for row in series.period_table.rows] == [str(LOWERED), str(NIGHTS - LOWERED)]
+    assert [row.cells[2].text for row in series.period_table.rows] == [str(LOWERED), str(NIGHTS - LOWERED)]
 
 
 def test_the_first_page_opens_with_what_changed_then_systems_then_workloads(target: Path) -> None:
@@ -232,7 +232,7 @@ def test_what_compare_refuses_has_no_number_on_the_page_of_both_but_on_those_of_
 
 def test_mixed_meters_refuse_energy_and_not_throughput(tmp_path: Path) -> None:
     documents = [sample(name, "pictures", 8, repeat) for name in ("alpha", "beta") for repeat in (1, 2, 3)]
-    members = read_results(write_results(tmp_path / "s", documents), ReadOptions(processes=1)).members
+    members = read_results(write_results(tmp_path / "s", documents), processes=1).members
     for each in members:
         scope = "node" if each.observation.fields["site"] == "alpha" else "board"
         each.observation.fields["power.scope"] = scope
@@ -303,7 +303,7 @@ def test_the_same_results_give_the_same_bytes_in_any_number_of_processes(
 def test_several_processes_read_the_same_in_the_same_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study(tmp_path / "s")
     monkeypatch.setattr("sifmark.report.site.read._FILES_AT_ONCE", 5)
-    alone, together = (read_results(tmp_path, ReadOptions(processes=count)) for count in (1, 3))
+    alone, together = (read_results(tmp_path, processes=count) for count in (1, 3))
     assert alone.members == together.members and len(alone.members) == 56
 
 
@@ -336,8 +336,8 @@ def test_a_long_history_is_drawn_by_session(tmp_path: Path) -> None:
     write_nights(tmp_path / "nights", nights(1, 140), repeats=3, **night("alpha"))
     site = make_site(tmp_path, ALONE)
     (chart,) = site.history_charts.values()
-    assert sum(isinstance(mark, Dot) for mark in chart.figure.plot.marks) == 140
-    assert "the mean of a session" in chart.caption
+    assert sum(isinstance(mark, Dot) for mark in chart.plot.marks) == 140
+    assert "the mean of a session" in chart.note
 
 
 def report_in(folder: Path) -> Path:

@@ -10,17 +10,18 @@ from pathlib import Path
 import documents
 import pytest
 from unit.fakes import sha256
+from unit.report import samples
 
 from sifmark.core import paths
 from sifmark.core.errors import UsageError
 from sifmark.recipes.names import cards
 from sifmark.report.anonymous import Anonymiser
 from sifmark.report.forms import MOST_SERIES
-from sifmark.report.outputs.chart import Chart
-from sifmark.report.outputs.measured import MOST_BARS, FilledOutput, fill, output_charts
-from sifmark.report.outputs.members import runs_of_results
+from sifmark.report.outputs.measured import MOST_BARS, Chart, FilledOutput, fill, output_charts
+from sifmark.report.outputs.members import missing_runs, runs_of_results
 from sifmark.report.results import ReportResult, ReportResults
 from sifmark.report.svg import Mark
+from sifmark.report.trust import notices_of, trust_of
 from sifmark.results.catalogue import metric_of
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import observe
@@ -117,8 +118,8 @@ def test_an_output_shows_each_run_of_its_groups_where_it_belongs_and_no_other(na
     assert Counter(shown) == Counter(wanted)
     (chart,) = output_charts(results, replace(study, outputs=(output,)))
     assert len(chart.table.rows) == len(wanted)
-    column = {title: place for place, title in enumerate(chart.table.columns)}
-    for row_of, result in rows_by_result(filled, chart.table.rows):
+    column = samples.places_of(chart.table)
+    for row_of, result in rows_by_result(filled, samples.texts_of(chart.table)):
         runs = [run for run in cells[result.observation.id] if run.group in output.groups]
         for key in dict.fromkeys((output.x, *filled.keys)):
             expected = {text for run in runs for text in texts_of(run, key)}
@@ -224,7 +225,7 @@ def table(*groups: str, x: str = "batch_size", series: tuple[str, ...] = ("syste
 def shown(results: ReportResults, study: Study) -> set[tuple[str, ...]]:
     """The rows of the only output, without what does not say which runs they are."""
     (chart,) = output_charts(results, study)
-    return set(chart.table.rows)
+    return set(samples.texts_of(chart.table))
 
 
 def places(rows: Iterable[tuple[str, ...]], count: int) -> list[tuple[str, ...]]:
@@ -242,7 +243,8 @@ def test_groups_that_differ_in_a_number_alone_are_apart(tmp_path: Path, keyed: b
         name: output_charts(results, replace(study, outputs=(table(name),)))[0] for name in ("one-node", "two-nodes")
     }
     assert all(len(chart.table.rows) == 2 for chart in nodes.values())
-    assert not set(nodes["one-node"].table.rows) & set(nodes["two-nodes"].table.rows)
+    one, two = (set(samples.texts_of(nodes[name].table)) for name in ("one-node", "two-nodes"))
+    assert not one & two
 
 
 def test_a_group_shows_no_other_system_with_the_same_command(tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_more_repeats_than_the_study_asks_for_and_other_images_are_of_its_runs(t
     run = next(run for run in expand(study, study.systems) if run.group == "small")
     members = tuple(result_of(replace(run, repeat=each), study.systems[0], each, ["throughput"]) for each in (1, 2, 7))
     (chart,) = output_charts(ReportResults(members, (), (), 0, "site"), study)
-    assert [row[chart.table.columns.index("repeats")] for row in chart.table.rows] == ["3"]
+    assert [row[samples.places_of(chart.table)["repeats"]] for row in samples.texts_of(chart.table)] == ["3"]
 
 
 def test_results_of_a_variant_are_of_the_groups_that_it_keeps(tmp_path: Path) -> None:
@@ -295,12 +297,27 @@ def test_results_of_a_variant_are_of_the_groups_that_it_keeps(tmp_path: Path) ->
     assert output_charts(results, replace(study, variant="another")) == []
 
 
+def test_runs_without_a_result_are_counted_with_what_to_do(tmp_path: Path) -> None:
+    study = study_of(tmp_path, text=f"repeats = 3\n{RUNS}")
+    results, _ = results_of(study)
+    few = replace(results, members=results.members[1:])
+    planned, missing = missing_runs(few, study)
+    once = len(results.members)
+    assert planned == 3 * once and sum(missing.values()) == 2 * once + 1, "one of three repeats, less one"
+    trust = trust_of(few, notices_of(few), None, study)
+    assert trust.missing.startswith(f"Of {planned} planned runs, {sum(missing.values())} have no result (alpha ")
+    assert f"sifmark study.status {study.name}" in trust.missing
+    assert "alpha" not in trust_of(replace(few, anonymous=True), (), None, study).missing
+    whole = replace(study, groups=tuple(replace(group, repeats=1) for group in study.groups))
+    assert trust_of(results, (), None, whole).missing == ""
+
+
 def test_rows_of_several_units_have_a_column_and_charts_a_panel_for_each(tmp_path: Path) -> None:
     study = study_of(tmp_path, table("small", "texts"))
     results, _ = results_of(study)
     (chart,) = output_charts(results, study)
-    unit = chart.table.columns.index("unit")
-    assert Counter(row[unit] for row in chart.table.rows) == {"images/s": 4, "sequences/s": 2}
+    unit = samples.places_of(chart.table)["unit"]
+    assert Counter(row[unit] for row in samples.texts_of(chart.table)) == {"images/s": 4, "sequences/s": 2}
     for kind in ("line", "bar", "heat-map"):
         (chart,) = output_charts(results, replace(study, outputs=(table("small", "texts", kind=kind),)))
         assert [figure.name for figure in chart.figures] == ["study-o", "study-o-2"]
@@ -314,8 +331,8 @@ def test_cells_that_no_series_names_are_apart(tmp_path: Path) -> None:
     assert places(shown(results, study), 1) == [("1",), ("5",)]
     study = replace(study, outputs=(table("large", series=("system",)),))
     (chart,) = output_charts(results, study)
-    assert Counter(chart.table.columns)["variant"] == 1
-    assert len(set(places(chart.table.rows, 3))) == 8
+    assert [column.head for column in chart.table.columns].count("variant") == 1
+    assert len(set(places(samples.texts_of(chart.table), 3))) == 8
 
 
 def test_failures_and_runs_without_the_metric_are_listed(tmp_path: Path) -> None:
@@ -328,7 +345,7 @@ def test_failures_and_runs_without_the_metric_are_listed(tmp_path: Path) -> None
     fields = second.observation.fields | {"status.state": "out_of_memory"}
     second = replace(second, observation=replace(second.observation, fields=fields), document=failed)
     (chart,) = output_charts(replace(results, members=(first, second, *others)), study)
-    text = [" ".join(row) for row in chart.table.rows]
+    text = [" ".join(row) for row in samples.texts_of(chart.table)]
     assert len(text) == 4
     assert sum("nothing was timed" in row for row in text) == sum("out of memory" in row for row in text) == 1
     (chart,) = output_charts(replace(results, members=(second,)), study)
@@ -346,7 +363,7 @@ def test_every_key_that_the_format_takes_is_an_axis_and_a_series(tmp_path: Path,
     assert len(along.table.rows) == 14 and len(lines.table.rows) == 12
     for chart, count in ((along, 14), (lines, 12)):
         if kind != "table":
-            assert (len(measured_marks(chart)) == count) == ("which are not drawn" not in chart.caption)
+            assert (len(measured_marks(chart)) == count) == ("which are not drawn" not in chart.table.caption)
 
 
 KEPT: dict[str, tuple[ReportResults, Mapping[str, Run]]] = {}

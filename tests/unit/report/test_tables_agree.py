@@ -13,7 +13,7 @@ from unit.report import samples
 
 import sifmark
 from sifmark.commands.results import export_results
-from sifmark.report.files.files import report_files
+from sifmark.report.files import report_files
 from sifmark.report.load import load_report_results
 from sifmark.report.report import make_report
 from sifmark.results.tidy import Row

@@ -12,7 +12,7 @@ from unit.report.chart_results import workload_of
 from sifmark.report.load import load_report_results, references_at
 from sifmark.report.report import Report, make_report
 from sifmark.report.results import ReportResults
-from sifmark.report.scorecard import HeatCell, better_above_one, heat_of, scale_of_group, ticks_of_ratios
+from sifmark.report.scorecard import better_above_one, heat_of, scale_of_group, ticks_of_ratios
 from sifmark.report.words import message_of
 from sifmark.results.comparison.intervals import Ratio
 
@@ -211,11 +211,11 @@ def test_a_heat_map_has_deeper_shades_of_larger_ratios(tmp_path: Path) -> None:
     report = report_of(tmp_path, lambda site, _, batch: batch * factors[site], sites=tuple(factors))
     assert report.scorecard is not None
     heat = heat_of(report.scorecard)
-    cells: dict[str, HeatCell] = {name: cells[0] for name, cells in heat.rows if cells[0]}
-    shades = {name: cell.shade for name, cell in cells.items()}
+    cells = {row.system: row.cells[1] for row in heat.rows}
+    shades = {name: cell.look for name, cell in cells.items()}
     assert (shades["b"], shades["c"], shades["d"], shades["e"]) == ("b2", "b3", "w1", "w3")
     assert shades["f"] == "" and cells["f"].text.endswith(("≈", "?"))
-    assert [column.configuration for column in heat.columns] == ["batch size 32"] * 2
+    assert [column.note for column in heat.columns[1:]] == ["training, batch size 32"] * 2
 
 
 def test_workloads_are_ordered_by_what_was_done(tmp_path: Path) -> None:

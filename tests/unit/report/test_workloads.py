@@ -54,9 +54,8 @@ def test_the_best_is_on_the_fewest_devices(scaled: ReportResults) -> None:
     assert workload.fewest == 1
     assert {point.fields[DEVICES] for point in workload.best.values()} == {1}
     (table,) = number_tables([workload])
-    heads = [head for head, _ in table.heads]
-    alpha = table.blocks[0].rows[0]
-    assert "on 4" in alpha.cells[heads.index("Many devices")].small and alpha.cells[0].text == "64"
+    place, alpha = samples.places_of(table), table.rows[0]
+    assert "on 4" in alpha.cells[place["Many devices"]].small and alpha.cells[place["Batch size"]].text == "64"
 
 
 def test_contests_are_between_equally_many_devices(scaled: ReportResults) -> None:
@@ -69,10 +68,10 @@ def test_the_latency_beside_a_rate_is_that_of_the_same_results(tmp_path: Path) -
     documents = [samples.of_requests(site, load, n) for site in samples.SYSTEMS for load in (1, 4) for n in (1, 2, 3)]
     workload = workload_of(results_of(tmp_path, documents), "requests")
     (table,) = number_tables([workload])
-    place = [head for head, _ in table.heads].index("Latency")
-    for row in table.blocks[0].rows:
-        latency = workload.beside(row.point, "latency_p99")
-        assert latency is not None and latency.results == row.point.results
+    place = samples.places_of(table)["Latency"]
+    for row in table.rows:
+        latency = workload.beside(workload.best[row.system], "latency_p99")
+        assert latency is not None and latency.results[0].anchor == row.cells[1].anchor
         assert row.cells[place].text == format_number(1000 * latency.value)
         assert row.cells[place + 1].small == "within 20 ms"
 
@@ -115,6 +114,6 @@ def test_variants_are_named_where_a_configuration_is(tmp_path: Path) -> None:
     results = results_of(tmp_path, documents)
     workload = workload_of(results, "training")
     (table,) = number_tables([workload])
-    assert {row.cells[0].small for row in table.blocks[0].rows} == {"compile true"}
+    assert {row.cells[2].small for row in table.rows} == {"compile true"}
     card = scorecard_of(results, [workload])
     assert card is not None and card.groups[0].cells[0].configuration == "batch size 8, compile true"

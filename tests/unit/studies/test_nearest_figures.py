@@ -20,8 +20,8 @@ from sifmark.commands.published import list_nearest
 from sifmark.commands.results import show_results
 from sifmark.core import paths
 from sifmark.core.errors import SifmarkError, UsageError
-from sifmark.report.files.text import report_text
 from sifmark.report.load import load_report_results
+from sifmark.report.markdown import report_text
 from sifmark.report.report import make_report
 from sifmark.results.documents import metrics_of
 from sifmark.studies.published.comparison import compare_with_published

@@ -42,8 +42,8 @@ def works_of(results: ReportResults, study: Study | None) -> tuple[Work, ...]:
 
 def _works(results: ReportResults, study: Study | None) -> Iterator[Work]:
     source = study.source if study else None
-    published = {name: load_published(name) for name in published_names()}
     urls = {mark.url for mark in results.published}
+    published = {name: load_published(name) for name in published_names()} if urls or source else {}
     if source and source.published in published:
         first = published.pop(source.published)
         yield replace(_work(first), title=source.title, authors=source.authors or first.authors, url=source.url)

@@ -1,40 +1,23 @@
 """What a report has of each workload: a message, charts, the table of all numbers, and what failed or was refused."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from sifmark.report.content.overview import unlike_text
-from sifmark.report.content.tables import WorkloadTable, configuration_of, workload_table
-from sifmark.report.describe import failure_text
+from sifmark.report.describe import configuration_of, failure_text, head
 from sifmark.report.figures import bandwidth, figures_of
 from sifmark.report.forms import Figure
-from sifmark.report.results import Failure, Point, ReportResult, Section
+from sifmark.report.results import Failure, Point, Section
+from sifmark.report.tables import Table, workload_table
 from sifmark.report.words import message_of
 from sifmark.report.workloads import Workload
 from sifmark.results.catalogue import MICROBENCHMARK
+from sifmark.results.comparison.columns import cell_text
 from sifmark.results.comparison.compatibility import Incompatibility
+from sifmark.results.comparison.observation import PLATFORM, PRECISION_KIND, SETTING
 from sifmark.results.numbers import format_interval
 from sifmark.results.summary import NEAREST, fraction_text, fractions_of
 from sifmark.studies.published.nearest import nearest_lines
-
-
-@dataclass(frozen=True)
-class FailedRun:
-    """A run that is no measurement."""
-
-    failure: Failure
-    configuration: str  # in words
-    reason: str  # in words: `out of memory`
-
-    @property
-    def system(self) -> str:
-        """The name of the system that it ran on."""
-        return self.failure.system
-
-    @property
-    def result(self) -> ReportResult:
-        """Its result."""
-        return self.failure.result
 
 
 @dataclass(frozen=True)
@@ -53,9 +36,9 @@ class Strip:
     workload: Workload
     message: str  # what it shows
     figures: tuple[Figure, ...]
-    table: WorkloadTable | None
+    table: Table | None
     normal: tuple[Normal, ...]  # by system
-    failures: tuple[FailedRun, ...]
+    failures: tuple[tuple[Failure, str], ...]  # what is no measurement, with its configuration and why
     refused: tuple[str, ...]  # what `compare` refuses of it, and why
     overridden: tuple[str, ...]  # what it would refuse, had the fields not been allowed to differ
     apart: tuple[tuple[str, str], ...]  # systems without a ratio, and in which settings they differ from the baseline
@@ -72,7 +55,6 @@ class Strip:
 
 
 def strips_of(workloads: Iterable[Workload]) -> tuple[Strip, ...]:
-    """Return the strips, in the order of the workloads."""
     return tuple(map(_strip, workloads))
 
 
@@ -89,13 +71,22 @@ def _strip(workload: Workload) -> Strip:
         figures=tuple(figures),
         table=workload_table(workload),
         normal=tuple(_normal(workload)),
-        failures=tuple(
-            FailedRun(each, configuration_of(each.result.observation), failure_text(each)) for each in workload.failures
-        ),
+        failures=tuple((each, _how_failed(each)) for each in workload.failures),
         refused=_differences(section, section.results.refused),
         overridden=_differences(section, section.results.overridden),
         apart=tuple(_apart(workload)),
     )
+
+
+def _how_failed(failure: Failure) -> str:
+    return ": ".join(filter(None, (configuration_of(failure.result.observation), failure_text(failure))))
+
+
+def unlike_text(baseline: Mapping[str, Any], fields: Mapping[str, Any]) -> str:
+    """Return in which settings a configuration is not that of a baseline: `precision fp32 / bf16`."""
+    names = [name for name in fields if name.startswith(SETTING) and name not in {*PLATFORM, PRECISION_KIND}]
+    differing = [name for name in names if baseline.get(name) != fields[name]]
+    return ", ".join(f"{head(name)} {cell_text(baseline.get(name))} / {cell_text(fields[name])}" for name in differing)
 
 
 def _apart(workload: Workload) -> Iterator[tuple[str, str]]:
@@ -132,6 +123,5 @@ def _fraction(workload: Workload, point: Point, metric: str) -> str:
 
 
 def _differences(section: Section, every: Iterable[Incompatibility]) -> tuple[str, ...]:
-    """Return the incompatibilities of a section in words."""
     own = [each for each in every if (each.group.identity, each.group.task, each.group.source) == section.key]
     return tuple(sorted({each.difference for each in own}))

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from sifmark.report.content.overview import Provenance, provenance_of
-from sifmark.report.content.systems import FACTS, MOST_VALUES, Read, documents_by_system, values_of
+from sifmark.core.console import counted
+from sifmark.report.describe import state_text
 from sifmark.report.results import Document, ReportResult, ReportResults
+from sifmark.report.systems import FACTS, MOST_VALUES, Read, documents_by_system, values_of
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.documents import value_at
 from sifmark.results.marks import FEWEST_REPEATS
@@ -19,12 +20,11 @@ _METHODS = {"counter": "by its energy counter", "integral": "by the integral of 
 
 
 def methods_of(results: ReportResults, study: Study | None = None) -> tuple[str, ...]:
-    """Return the paragraphs."""
-    return tuple(_paragraphs(results, provenance_of(results, study)))
+    return tuple(_paragraphs(results, study.name if study else ""))
 
 
-def _paragraphs(results: ReportResults, facts: Provenance) -> Iterator[str]:
-    yield _overview(facts)
+def _paragraphs(results: ReportResults, study: str) -> Iterator[str]:
+    yield _overview(results, study)
     by_system = documents_by_system(results)
     yield from (f"{names}. {text}" for names, text in _alike(by_system, _system).items())
     if differing := _differences(by_system):
@@ -51,21 +51,16 @@ def _alike(
     return {" and ".join(each) if len(each) <= 2 else ", ".join(each): text for text, each in names.items()}
 
 
-def _overview(facts: Provenance) -> str:
-    versions = ", ".join(facts.versions)
-    days = f"on {facts.first}" if facts.first == facts.last else f"from {facts.first} to {facts.last}"
+def _overview(results: ReportResults, study: str) -> str:
+    (first, last), versions = results.days, ", ".join(results.images[1])
+    days = f"on {first}" if first == last else f"from {first} to {last}"
     program = f"sifmark {versions}" if versions else "sifmark, outside of an image"
-    study = f" for the study {facts.study}" if facts.study else ""
-    left = facts.results - facts.measurements
-    no_measurement = f"; {left} of them {_are(left)} no measurement and left out of all numbers" if left else ""
-    copies = f" Copies of results were counted once: {facts.duplicates}." if facts.duplicates else ""
-    number = f"{len(facts.systems)} system{'s' * (len(facts.systems) != 1)}"
-    results = f"{facts.results} result{'s' * (facts.results != 1)}"
-    return f"Measured with {program}{study} {days} (UTC): {results} of {number}{no_measurement}.{copies}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    left = len(results.failures)
+    no_measurement = f"; {left} of them {'is' if left == 1 else 'are'} no measurement and left out of all numbers"
+    copies = f" Copies of results were counted once: {results.duplicates}." if results.duplicates else ""
+    counts = f"{counted(len(results.members), 'result')} of {counted(len(results.systems), 'system')}"
+    of_study = f" for the study {study}" if study else ""
+    return f"Measured with {program}{of_study} {days} (UTC): {counts}{no_measurement if left else ''}.{copies}"
 
 
 # What is said of a system, in this order, by its name in a sentence.
@@ -122,7 +117,6 @@ def _system(documents: Sequence[Document]) -> Iterator[str]:
 
 
 def _differences(by_system: dict[str, list[Document]]) -> str:
-    """Return the facts in which systems differ."""
     facts = {name: read for part in _PARTS.values() for name, read in part.items()}
     of_systems = list(by_system.values())
     names = [name for name, read in facts.items() if len({values_of(each, read) for each in of_systems}) > 1]
@@ -165,7 +159,6 @@ def _quantity(document: Document, path: str) -> str | None:
 
 
 def _runs(documents: Sequence[Document]) -> Iterator[str]:
-    """Yield how long runs were, and on which data."""
     repeats = sorted({document["configuration"]["repeat"]["of"] for document in documents})
     equal = f" A command made {_numbers(repeats)} equal runs." if repeats != [1] else ""
     yield f"Each run is a fresh process.{equal}"
@@ -206,12 +199,11 @@ def _correctness(results: Sequence[ReportResult]) -> Iterator[str]:
         "Before each run, a correctness check compares the outputs, gradients and updates of a batch made by a formula "
         "with stored references."
     )
-    texts = [f"{state.replace('_', ' ')} {count}" for state, count in counts.items() if count]
+    texts = [f"{state_text(state)} {count}" for state, count in counts.items() if count]
     yield f"Its outcome, by number of results: {', '.join(texts)}."
 
 
 def _energy(documents: Sequence[Document]) -> Iterator[str]:
-    """Yield how results were metered."""
     metered = [document["power"] for document in documents if "source" in document["power"]]
     used = [power for power in metered if power["method"] in _METHODS] or metered  # of others nothing came
     missing = sorted({str(each["power"]["reason"]) for each in documents if "source" not in each["power"]})

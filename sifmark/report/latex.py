@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 
 from sifmark.core.console import printable
-from sifmark.report.content.citations import Work
-from sifmark.report.files.tables import Cell, Column, FileTable, Kind
+from sifmark.report.citations import Work
+from sifmark.report.tables import Cell, Column, Kind, Table
 
 PREAMBLE = (
     "% \\usepackage{booktabs}",
@@ -52,13 +52,12 @@ def latex_text(text: str) -> str:
     return "".join(map(_character, printable(text)))
 
 
-def latex_table(table: FileTable) -> str:
+def latex_table(table: Table) -> str:
     """Return a table as a float with caption and label."""
     return "\n".join(_lines(table)) + "\n"
 
 
 def bibliography(works: Iterable[Work]) -> str:
-    """Return works as BibTeX."""
     return "\n".join(map(_entry, works))
 
 
@@ -87,19 +86,20 @@ def _character(character: str) -> str:
     return f"U+{ord(character):04X}"
 
 
-def _lines(table: FileTable) -> Iterator[str]:
+def _lines(table: Table) -> Iterator[str]:
     yield from PREAMBLE
     yield r"\begin{table}"
     yield r"  \centering"
-    yield f"  \\caption{{{latex_text(table.caption)}}}"
+    caption = " ".join(filter(None, (f"{table.title}.", table.caption, table.legend)))
+    yield f"  \\caption{{{latex_text(caption)}}}"
     yield f"  \\label{{tab:{table.name}}}"
-    columns = [_column(column, [row[index] for row in table.rows]) for index, column in enumerate(table.columns)]
+    columns = [_column(column, [row.cells[index] for row in table.rows]) for index, column in enumerate(table.columns)]
     yield f"  \\begin{{tabular}}{{{''.join(columns)}}}"
     yield r"    \toprule"
     yield f"    {' & '.join(map(_head, table.columns))} \\\\"
     yield r"    \midrule"
     for row in table.rows:
-        yield f"    {' & '.join(map(_cell, table.columns, row))} \\\\"
+        yield f"    {' & '.join(map(_cell, table.columns, row.cells))} \\\\"
     yield r"    \bottomrule"
     yield r"  \end{tabular}"
     yield r"\end{table}"
@@ -130,13 +130,13 @@ def _head(column: Column) -> str:
 
 
 def _cell(column: Column, cell: Cell) -> str:
+    letters = ",".join(mark.symbol for mark in cell.marks)
+    marks = f"\\textsuperscript{{{latex_text(letters)}}}" if letters else ""
     if column.kind is not Kind.NUMBER:
-        return _with_numbers(cell.text) if column.kind is Kind.RATIO else latex_text(cell.text)
-    marks = f"\\textsuperscript{{{latex_text(cell.marks)}}}" if cell.marks else ""
+        return (_with_numbers(cell.text) if column.kind is Kind.RATIO else latex_text(cell.text)) + marks
     if not _WRITTEN.fullmatch(cell.text):
-        return f"{{{latex_text(cell.text)}}} & {marks}".rstrip()
-    interval = _with_numbers(cell.interval)
-    return f"{cell.text.replace(',', '')} & {interval}{marks}".rstrip()
+        return f"{{{latex_text(cell.text)}}} & {_with_numbers(cell.small)}{marks}".rstrip()
+    return f"{cell.text.replace(',', '')} & {_with_numbers(cell.small)}{marks}".rstrip()
 
 
 def _with_numbers(text: str) -> str:

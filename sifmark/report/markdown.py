@@ -2,30 +2,22 @@
 
 from collections.abc import Iterable, Iterator
 
-from sifmark.core.console import markdown_text
-from sifmark.report.content.overview import Notice
-from sifmark.report.content.strips import Strip
-from sifmark.report.files.tables import (
-    FileTable,
-    markdown_table,
-    measured_table,
-    numbers_table,
-    output_table,
-    scorecard_table,
-    systems_table,
-)
+from sifmark.core.console import markdown_lines, markdown_text
+from sifmark.report.describe import state_text
 from sifmark.report.forms import Figure
-from sifmark.report.outputs.chart import Chart
-from sifmark.report.report import LeftOut, Report
+from sifmark.report.outputs.measured import Chart
+from sifmark.report.report import Report
+from sifmark.report.scorecard import scorecard_table
+from sifmark.report.strips import Strip
+from sifmark.report.tables import Table, texts_of
+from sifmark.report.trust import Notice
 
 
 def report_text(report: Report) -> str:
-    """Return the report."""
     return "\n\n".join(part for part in _parts(report) if part) + "\n"
 
 
 def methods_text(report: Report) -> str:
-    """Return how the results were measured."""
     return "\n\n".join(["# Methods", *map(markdown_text, report.methods)]) + "\n"
 
 
@@ -36,12 +28,17 @@ def citations_text(report: Report) -> str:
     return "\n".join(["# Citations", "", _citations(report), *shown]) + "\n"
 
 
+def markdown_table(table: Table) -> str:
+    return "\n".join(markdown_lines(texts_of(table))) + "\n"
+
+
 def _parts(report: Report) -> Iterator[str]:
     yield f"# {markdown_text(report.words.headline)}"
     yield markdown_text(report.title) if report.title != report.words.headline else ""
     yield " ".join(map(markdown_text, report.words.sentences))
     yield _facts(report)
     yield from _notices(report.notices)
+    yield markdown_text(report.trust.missing)
     if report.study and report.study.questions:
         yield "## Questions of the study"
         yield _list(report.study.questions)
@@ -49,13 +46,13 @@ def _parts(report: Report) -> Iterator[str]:
         yield "## Scorecard"
         yield _table(scorecard_table(report.scorecard))
     yield "## Numbers" if report.numbers else ""
-    yield from (_table(numbers_table(table)) for table in report.numbers)
+    yield from map(_table, report.numbers)
     yield from map(_picture, report.figures)
     yield from map(_declared, report.charts)
     for strip in report.strips:
         yield from _strip(strip)
     yield "## Systems"
-    yield markdown_table(systems_table(report.systems)).rstrip()
+    yield markdown_table(report.systems).rstrip()
     yield from _left_out(report)
     yield "## Methods"
     yield from map(markdown_text, report.methods)
@@ -64,9 +61,9 @@ def _parts(report: Report) -> Iterator[str]:
     yield "## All results"
     yield _list(
         f"{each.system}, {each.workload}, {', '.join(filter(None, (each.configuration, each.repeat)))}: "
-        f"{each.state.replace('_', ' ')}; {each.file}"
+        f"{state_text(each.state)}; {each.file}"
         + (f"; not for publication: {', '.join(mark.name for mark in each.marks)}" if each.marks else "")
-        for each in report.appendix
+        for each in report.runs
     )
 
 
@@ -75,12 +72,12 @@ def _citations(report: Report) -> str:
 
 
 def _facts(report: Report) -> str:
-    facts = report.provenance
-    days = facts.first if facts.first == facts.last else f"{facts.first} to {facts.last}"
-    lines = [f"Study: {facts.study}"] if facts.study else []
-    lines += [f"Measured: {days}", f"Results: {facts.results} (measurements: {facts.measurements})"]
-    lines += [f"Systems: {', '.join(facts.systems)}"]
-    lines += [f"Images: {', '.join(facts.images)}, sifmark {', '.join(facts.versions)}"] if facts.images else []
+    results, (recipes, versions) = report.results, report.results.images
+    lines = [f"Study: {report.study.name}"] if report.study else []
+    lines += [f"Measured: {' to '.join(dict.fromkeys(results.days))}"]
+    lines += [f"Results: {len(results.members)} (measurements: {results.measured})"]
+    lines += [f"Systems: {', '.join(results.systems)}"]
+    lines += [f"Images: {', '.join(recipes)}, sifmark {', '.join(versions)}"] if recipes else []
     return _list(lines)
 
 
@@ -101,7 +98,7 @@ def _strip(strip: Strip) -> Iterator[str]:
     yield _list(f"{name} not compared: {reason}" for name, reason in strip.apart)
     yield from map(_picture, strip.figures)
     if strip.table:
-        yield _table(measured_table(strip.table), strip.table.notes)
+        yield _table(strip.table)
     if strip.normal:
         yield "### Bounds and published figures"
         yield _list(
@@ -111,25 +108,20 @@ def _strip(strip: Strip) -> Iterator[str]:
         )
     if strip.failures:
         yield "### Runs that are no measurement"
-        yield _list(
-            f"{', '.join(filter(None, (each.system, each.configuration)))}: {each.reason}" for each in strip.failures
-        )
+        yield _list(f"{each.system}, {how}" for each, how in strip.failures)
 
 
 def _left_out(report: Report) -> Iterator[str]:
     if report.left_out or report.refused or report.results.unmatched:
         yield "## Left out"
-        yield _list(map(_reason, report.left_out))
+        yield _list(f"{each.file}: {each.reason}" for each in report.left_out)
         yield _list(f"Not compared: {each.reason}; for example {each.file}" for each in report.refused)
         yield _list(f"Published, without a counterpart: {text}" for text in report.results.unmatched)
 
 
-def _reason(each: LeftOut) -> str:
-    return f"{each.file}: {each.reason}"
-
-
-def _table(table: FileTable, notes: Iterable[str] = ()) -> str:
-    return "\n\n".join(filter(None, (markdown_text(table.caption), markdown_table(table).rstrip(), _list(notes))))
+def _table(table: Table) -> str:
+    head = " ".join(filter(None, (f"{table.title}.", table.caption, table.legend)))
+    return "\n\n".join(filter(None, (markdown_text(head), markdown_table(table).rstrip(), _list(table.notes))))
 
 
 def _picture(figure: Figure) -> str:
@@ -138,9 +130,9 @@ def _picture(figure: Figure) -> str:
 
 def _declared(chart: Chart) -> str:
     if chart.is_table:
-        return _table(output_table(chart))
-    images = "\n\n".join(_image(chart.title, figure.name) for figure in chart.figures)
-    return f"{images}\n\n{markdown_text(chart.caption)}"
+        return _table(chart.table)
+    images = "\n\n".join(_image(figure.title, figure.name) for figure in chart.figures)
+    return f"{images}\n\n{markdown_text(chart.table.caption)}"
 
 
 def _image(title: str, name: str) -> str:

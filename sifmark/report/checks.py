@@ -4,9 +4,10 @@ import json
 from collections.abc import Iterator
 
 from sifmark.core.console import align_columns, printable
-from sifmark.report.content.appendix import AppendixEntry
+from sifmark.report.describe import state_text
 from sifmark.report.report import Report
 from sifmark.report.results import Document
+from sifmark.report.runs import Run
 from sifmark.results.numbers import format_number
 from sifmark.results.warnings import warnings_of
 
@@ -22,11 +23,10 @@ image: what was seen of it when it ran, and who signed it. sifmark results.trace
 
 
 def checks(report: Report) -> str:
-    """Return the checks of all results, then of what is no result."""
     reasons = {each.result.id: each.reason for each in report.results.excluded}
     parts = [
         _INTRODUCTION,
-        *(_result(report, entry, reasons.get(entry.result.observation.id)) for entry in report.appendix),
+        *(_result(report, run, reasons.get(run.result.observation.id)) for run in report.runs),
     ]
     if report.results.problems:
         problems = (f"  {printable(text)}\n" for text in report.results.problems)
@@ -36,27 +36,27 @@ def checks(report: Report) -> str:
     return "\n".join(parts)
 
 
-def _result(report: Report, entry: AppendixEntry, left_out: str | None) -> str:
-    lines = align_columns([(f"  {name}", printable(text)) for name, text in _checks(report, entry, left_out)])
-    return "\n".join([printable(entry.file), *lines]) + "\n"
+def _result(report: Report, run: Run, left_out: str | None) -> str:
+    lines = align_columns([(f"  {name}", printable(text)) for name, text in _checks(report, run, left_out)])
+    return "\n".join([printable(run.file), *lines]) + "\n"
 
 
-def _checks(report: Report, entry: AppendixEntry, left_out: str | None) -> Iterator[tuple[str, str]]:
-    document = entry.result.document
+def _checks(report: Report, run: Run, left_out: str | None) -> Iterator[tuple[str, str]]:
+    document = run.document
     yield "id", document["id"]
     yield "schema and rules", f"valid: result {document['schema_version']}"
-    yield "run", f"{entry.state}: {entry.message}"
+    yield "run", f"{run.state}: {run.message}"
     yield "correctness", _correctness(document)
     yield from ((f"  {name}", text) for name, text in _precisions(document))
     yield "steadiness", _steadiness(document)
     yield "signature", _signature(report)
-    yield "image", entry.image
+    yield "image", run.image
     yield "image signed by", _signer(document)
     for warning in warnings_of(document):
         yield "warning", warning
     if left_out:
         yield "left out", left_out
-    yield "trace", entry.trace
+    yield "trace", run.trace
 
 
 def _correctness(document: Document) -> str:
@@ -65,12 +65,12 @@ def _correctness(document: Document) -> str:
     failed = [check["check"] for check in run_checks if check["state"] != "passed"]
     of_run = f"; {len(run_checks)} checks of the run, failed: {', '.join(failed) or 'none'}" if run_checks else ""
     reason = f": {numerics['reason']}" if "reason" in numerics else ""
-    return f"{numerics['state'].replace('_', ' ')}{reason}{of_run}"
+    return f"{state_text(numerics['state'])}{reason}{of_run}"
 
 
 def _precisions(document: Document) -> Iterator[tuple[str, str]]:
     for each in document["numerics"]["precisions"]:
-        worst, state = each["worst"], each["state"].replace("_", " ")
+        worst, state = each["worst"], state_text(each["state"])
         if worst is None:
             yield each["precision"], state
             continue
@@ -103,30 +103,29 @@ def _signer(document: Document) -> str:
 
 
 def traces(report: Report) -> str:
-    """Return the traces of all results as JSON."""
-    document = {"note": NOTE, "results": [_trace(entry) for entry in report.appendix]}
+    document = {"note": NOTE, "results": [_trace(run) for run in report.runs]}
     return json.dumps(document, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
 
-def _trace(entry: AppendixEntry) -> Document:
-    document = entry.result.document
+def _trace(run: Run) -> Document:
+    document = run.document
     image = document["provenance"]["image"]
     return {
-        "file": entry.file,
+        "file": run.file,
         "id": document["id"],
         "schema_version": document["schema_version"],
-        "system": entry.system,
+        "system": run.system,
         "workload": {name: document["workload"][name] for name in ("name", "identity", "task")},
-        "state": entry.state,
+        "state": run.state,
         "started": document["started"],
         "correctness": document["numerics"]["state"],
         "image": _image_record(image) if image else None,
         "software": document["provenance"]["software"],
         "stand_in": document["provenance"]["stand_in"],
         "simulated": document["provenance"]["simulated"],
-        "marks": [mark.name for mark in entry.marks],
-        "command": entry.command,
-        "trace": entry.trace,
+        "marks": [mark.name for mark in run.marks],
+        "command": run.command,
+        "trace": run.trace,
         **({"reason": document["provenance"]["reason"]} if image is None else {}),
     }
 

@@ -1,12 +1,16 @@
 """The systems of a report: what each is made of, as its results say."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sifmark.report.describe import MIB_PER_GIB, memory_of_device
+from sifmark.report.describe import MIB_PER_GIB, memory_of_device, variant
 from sifmark.report.results import Document, Point, ReportResults
+from sifmark.report.tables import Table, plain_table
 from sifmark.report.workloads import Workload
 from sifmark.results.catalogue import MICROBENCHMARK, rates
+from sifmark.results.comparison.observation import SETTING
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import value_at
 from sifmark.results.marks import Mark
@@ -32,34 +36,36 @@ class Card:
     system: str
     device: str  # the accelerator, or what a study calls the system
     is_baseline: bool
-    facts: tuple[str, ...]  # memory, power limit, software
+    facts: tuple[str, ...]  # memory, power limit, software; of a CPU its cores and the memory of its host
     peaks: tuple[Peak, ...]
+    apart: str = ""  # in what it differs from the systems that the rest says the same of
 
 
 Read = Callable[[Document], str | None]
 MOST_VALUES = 6  # of one fact, such as host names
+MOST_COLUMNS = 6  # systems side by side; more of them follow each other in rows
 
 
-@dataclass(frozen=True)
-class SystemTable:
-    """A row for each fact, a column for each system."""
+def system_table(results: ReportResults, study: Study | None = None) -> Table:
+    """Return what is known of the systems; a fact that neither a result nor the study has is left out.
 
-    systems: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[str, ...]], ...]  # the name of a fact, and its values by system
-
-
-def system_table(results: ReportResults, study: Study | None = None) -> SystemTable:
-    """Return what is known of the systems; a fact that neither a result nor the study has is left out."""
+    Few systems have a column each, many a row.
+    """
     by_system = documents_by_system(results).values()
-    rows = ((name, tuple(values_of(documents, read) or "-" for documents in by_system)) for name, read in FACTS.items())
+    rows = [[name, *(values_of(documents, read) or "-" for documents in by_system)] for name, read in FACTS.items()]
     titles = {system.name: system.title for system in study.systems} if study else {}
-    named = ("in the study", tuple(titles.get(name) or "-" for name in results.systems))
-    return SystemTable(results.systems, tuple(row for row in (named, *rows) if any(value != "-" for value in row[1])))
+    named = ["in the study", *(titles.get(name) or "-" for name in results.systems)]
+    known = [["fact", *results.systems], *(row for row in (named, *rows) if set(row[1:]) != {"-"})]
+    if len(results.systems) > MOST_COLUMNS:
+        known = [list(row) for row in zip(*known, strict=True)]
+    title = "The systems, as their results describe them"
+    return plain_table("systems", title, known[0], known[1:], "What each system is made of, as its results say.")
 
 
 # By micro-benchmark what its first metric with a value is of.
 _WHAT = {"matmul": "", "memory_copy": "memory", "host_device": "to host"}
 _MOST_PEAKS = 4
+_MOST_APART = 4  # fields in which systems differ
 
 
 def cards_of(results: ReportResults, workloads: Iterable[Workload], study: Study | None = None) -> tuple[Card, ...]:
@@ -69,22 +75,53 @@ def cards_of(results: ReportResults, workloads: Iterable[Workload], study: Study
     cards = []
     for name, documents in documents_by_system(results).items():
         device = values_of(documents, FACTS["accelerator"]) or titles.get(name, "")
-        facts = [_devices_text(documents), values_of(documents, FACTS["framework"])]
+        facts = tuple(filter(None, [_devices_text(documents), values_of(documents, FACTS["framework"])]))
         peaks = [peak for workload in measured if (peak := _peak(workload, name))]
-        kept = tuple(fact for fact in facts if fact)
-        cards.append(
-            Card(name, device if device != name else "", name == results.divisor, kept, tuple(peaks[:_MOST_PEAKS]))
-        )
-    return tuple(cards)
+        kept = tuple(peaks[:_MOST_PEAKS])
+        cards.append(Card(name, device if device != name else "", name == results.divisor, facts, kept))
+    return tuple(replace(card, apart=_apart(results, card, cards)) for card in cards)
+
+
+def _apart(results: ReportResults, card: Card, cards: Iterable[Card]) -> str:
+    """Return in what a system differs from those whose cards would say the same: `4 threads, compile true`."""
+    alike = [each.system for each in cards if (each.device, each.facts) == (card.device, card.facts)]
+    if len(alike) < 2:
+        return ""
+    fields: dict[str, dict[str, set[Any]]] = {name: defaultdict(set) for name in alike}
+    for each in results.members:
+        if (name := results.system(each.observation.fields)) in fields:
+            for field, value in each.observation.fields.items():
+                fields[name][field].add(value)
+    own = fields[card.system]
+    names = [
+        name
+        for name, values in own.items()
+        if len(values) == 1 and name != results.by and any(other[name] != values for other in fields.values())
+    ]
+    said = sorted(names, key=lambda name: (not name.startswith(SETTING), name))[:_MOST_APART]
+    return variant({name: next(iter(own[name])) for name in said}, said)
 
 
 def _devices_text(documents: Iterable[Document]) -> str:
-    """Return how many devices there are at most, and what each has: `8 devices of 140 GiB, 700 W`."""
+    """Return how many devices there are at most, and what each has: `8 devices of 140 GiB, 700 W`.
+
+    Of a CPU, its cores, how many of them runs used, and the memory of the host: `2 of 32 cores, 62.5 GiB`.
+    """
     every = list(documents)
+    if {each["accelerator"]["kind"] for each in every} == {"cpu"}:
+        cores, used = values_of(every, FACTS["cores of a host"]), sorted(filter(None, map(_cores_used, every)))
+        most_used = " to ".join(map(str, dict.fromkeys((used[0], used[-1])))) if used else ""
+        texts = [f"{most_used} of {cores} cores" if used and cores else "", values_of(every, FACTS["memory of a host"])]
+        return ", ".join(filter(None, texts))
     most = max((each["accelerator"].get("count") or 1 for each in every), default=1)
     memory, watts = values_of(every, _memory_of_device), values_of(every, _power_limit)
     devices = f"{most} device{'s' * (most != 1)}" + (f" of {memory}" if memory else "")
     return ", ".join(filter(None, [devices, watts]))
+
+
+def _cores_used(document: Document) -> int:
+    """Return on how many cores a run computed; 0 if nobody knows."""
+    return int(document["configuration"]["threads"] or 0) * int(document["accelerator"].get("ranks") or 1)
 
 
 def _power_limit(document: Document) -> str | None:
@@ -114,7 +151,6 @@ def _in_large_units(point: Point) -> tuple[str, str]:
 
 
 def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:
-    """Return the documents of each system."""
     by_system: dict[str, list[Document]] = {name: [] for name in results.systems}
     for each in results.members:
         by_system[results.system(each.observation.fields)].append(each.document)
@@ -122,8 +158,12 @@ def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:
 
 
 def values_of(documents: Iterable[Document], read: Read) -> str:
-    """Return the values of a fact in some results, each once; empty if none has it."""
-    values = sorted({value for document in documents if (value := read(document))})
+    """Return the values of a fact in some results, each once; empty if none has it.
+
+    A value that others begin with, such as the framework of a run that failed before its version was known, is none.
+    """
+    every = {value for document in documents if (value := read(document))}
+    values = sorted(value for value in every if not any(other.startswith(f"{value} ") for other in every))
     more = len(values) - MOST_VALUES
     return ", ".join(values[:MOST_VALUES]) + (f" and {more} more" if more > 0 else "")
 

@@ -1,1 +1,0 @@
-"""The parts of a report in the order of its page: notices, answers, summary, sections, systems, appendix."""
