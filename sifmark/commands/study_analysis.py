@@ -146,41 +146,66 @@ def show_scaling(
 
 
 @cli.command("study.screen", example="study.screen results/screen/ --list bad.txt")
-@cli.results_argument()
+@cli.results_argument(required=False)
 @cli.option("--nodes", "Nodes that should have results, as Slurm writes them, or a file with names.", "NODES")
 @cli.option("--baseline", "Also compare with these results, or kept ones.", "RESULTS|baseline:NAME", completes="file")
 @cli.option("--by", "What names a node in results.", choices=("host", "site"))
 @cli.option("--level", "Chance that a healthy fleet has an outlier. [default: 0.01]", "FRACTION", kind=float)
 @cli.option(
-    "--least", "Difference below which no node is named. [default: 0.02]", "FRACTION", name="smallest", kind=float
+    "--least",
+    "Difference below which no node is named. [default: 0.02; 0.05 with --quick]",
+    "FRACTION",
+    name="smallest",
+    kind=float,
 )
 @cli.option("--list", "Write the names of failed and worse nodes there.", "FILE", name="list_file")
-@cli.flag("--fail", "Exit with 7 if a node is named.")
+@cli.flag("--quick", "Test this node, in three minutes at most: RESULTS is the folder that the fleet shares.")
+@cli.option("--image", "With --quick: the image that tests it.", "IMAGE")
+@cli.option("--devices", "With --quick: its devices. [default: as the vendor's program says]", "N", least=1)
+@cli.option("--node", "With --quick: its name. [default: SLURMD_NODENAME, else the host's]", "NAME")
+@cli.option("--time-limit", "With --quick: end then, with what there is. [default: 3m]", "TIME")
+@cli.option("--textfile", "With --quick: also write OpenMetrics, for node_exporter's textfile collector.", "FILE")
+@cli.flag("--fail", "Exit with 7 if a node is named; with --quick with 8 if this one cannot be judged.")
 @cli.format_option
 def screen(
     settings: Settings,
-    paths: Sequence[str],
+    paths: Sequence[str] = (),
     nodes: str = "",
     baseline: str = "",
     by: str = "host",
     level: float = 0.01,
-    smallest: float = 0.02,
+    smallest: float | None = None,
     list_file: str = "",
+    quick: bool = False,
+    image: str = "",
+    devices: int = 0,
+    node: str = "",
+    time_limit: str = "",
+    textfile: str = "",
     fail: bool = False,
     form: str = TABLE,
 ) -> None:
     """Find nodes that fail, or differ from the others.
 
-    By speed, energy, clocks and temperature, against the fleet and a baseline, with a list for a scheduler.
+    By speed, energy, clocks and temperature, against the fleet and a baseline, with a list for a scheduler. --quick is
+    for this node alone, in a prolog or a health check: short tests and counters of faults. Nothing is taken out of
+    service.
     """
+    if quick:
+        from sifmark.commands.quick_screen import screen_quickly
+
+        screen_quickly(settings, paths, image, node, devices, time_limit, smallest, textfile, fail, form)
+        return
+    if not paths:
+        raise UsageError("no results are given", "name files or folders, or --quick", code="argument-missing")
     from sifmark.results.comparison.query import KEPT
     from sifmark.studies.analysis.node_names import nodes_of
-    from sifmark.studies.analysis.screening import NODE_FIELDS, Limits
+    from sifmark.studies.analysis.screening import LEAST, NODE_FIELDS, Limits
     from sifmark.studies.analysis.screening import screen as screen_results
     from sifmark.studies.analysis.screening_report import COLUMNS, as_document, report_lines, rows_of
     from sifmark.studies.history.baseline import read_baseline
 
-    limits = Limits(level, smallest)
+    limits = Limits(level, LEAST if smallest is None else smallest)
     kind, colon, name = baseline.partition(":")
     kept = read_baseline(settings.baselines, name) if colon and kind == KEPT else None
     against = "" if kept else baseline
