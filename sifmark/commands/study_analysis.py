@@ -35,17 +35,27 @@ _DAYS = re.compile(r"(\d{1,5})d")
     "--least-change", "The smallest change that matters, as a fraction. [default: 0.02]", "FRACTION", kind=float
 )
 @cli.flag("--fail-on-change", "Exit with 7 if there is a change; for pipelines and cron.")
+@cli.flag("--explain", "Also list what differs between the two sides of each change, the best separated first.")
+@cli.option("--images", "With --explain or --bisect: kept images. [default: dist]", "FOLDER", multiple=True)
+@cli.option("--bisect", "Write the study that decides whether the image made the largest change.", "FILE")
+@cli.flag("--run", "With --bisect: run it here, and say what it shows.", "running")
 @cli.format_option
 def history(
+    settings: Settings,
     paths: Sequence[str],
     metric: str = "",
     by: str = "",
     since: str = "",
     least_change: float = 0.02,
     fail_on_change: bool = False,
+    explain: bool = False,
+    images: Sequence[str] = (),
+    bisect: str = "",
+    running: bool = False,
     form: str = TABLE,
 ) -> None:
     """Show when performance changed, and what changed with it."""
+    from sifmark.commands import explained_history
     from sifmark.studies.history import report
     from sifmark.studies.history.changes import read_histories
 
@@ -53,7 +63,15 @@ def history(
     loaded, results = read_histories(paths, metric, comma_separated(by), least_change)
     table = Table(*(report.period_records if form == CSV else report.period_rows)(results))
     document = report.history_document(loaded, results, least_change)
-    answer(form, document, table, lambda: _show_history(table, results), "History")
+    changed = [[c for c in each.changes if first_day is None or c.before >= first_day] for each in results]
+    explained = explained_history.explain(settings, results, changed, images) if explain else []
+    document |= {"explanations": explained_history.as_documents(explained)} if explain else {}
+
+    def show() -> None:
+        _show_history(table, results)
+        explained_history.show(explained)
+
+    answer(form, document, table, show, "History")
     reasons = {
         "not valid": loaded.invalid,
         "not completed, or not correct": loaded.excluded,
@@ -65,7 +83,8 @@ def history(
     list_left_out((), loaded.duplicates)
     if loaded.invalid:
         warn(f"{counted(len(loaded.invalid), 'document is', 'documents are')} not valid")
-    changed = [[c for c in each.changes if first_day is None or c.before >= first_day] for each in results]
+    if bisect:
+        explained_history.bisect(settings, results, changed, images, Path(bisect), running)
     count = counted(sum(map(len, changed)), "change")
     when = f" since {first_day:%Y-%m-%d}" if first_day else ""
     if fail_on_change and any(changed):
