@@ -37,6 +37,11 @@ def explained(folder: Path, *, kept: dict[str, KeptImage] | None = None) -> list
     return explanations(history, change, every, kept)
 
 
+def changing(name: str, before: Any, after: Any) -> dict[str, Any]:
+    """A fact that is another one from the thirteenth night on."""
+    return {name: [before] * 12 + [after] * 8}
+
+
 class Engine:
     """Images with SBOMs, as an engine shows them."""
 
@@ -73,7 +78,7 @@ def test_the_fact_that_separates_best_comes_first(tmp_path: Path) -> None:
 def test_what_changed_elsewhere_without_an_effect_comes_after_its_equals(tmp_path: Path) -> None:
     changes: dict[str, Any] = {DRIVER: ["550"] * 12 + ["560"] * 8, KERNEL: ["6.1"] * 12 + ["6.2"] * 8}
     write_nights(tmp_path / "a", lowered(nights(1, 20), 12), **changes)
-    other = {DRIVER: changes[DRIVER], "site": "beta", HOST: "other"}
+    other: dict[str, Any] = {DRIVER: changes[DRIVER], "site": "beta", HOST: "other"}
     write_nights(tmp_path / "b", nights(2, 20), **other)
     found = explained(tmp_path)
     assert [(each.name, each.without_effect) for each in found[:2]] == [
@@ -84,7 +89,7 @@ def test_what_changed_elsewhere_without_an_effect_comes_after_its_equals(tmp_pat
 
 def test_measured_numbers_separate_by_how_little_they_overlap(tmp_path: Path) -> None:
     clock = "device_conditions_after__clock"
-    clocks = [{"value": 1980.0 - 400 * (night >= 12) + night, "unit": "MHz"} for night in range(20)]
+    clocks: Any = [{"value": 1980.0 - 400 * (night >= 12) + night, "unit": "MHz"} for night in range(20)]
     write_nights(tmp_path, lowered(nights(1, 20), 12), **{clock: clocks})
     (found,) = [each for each in explained(tmp_path) if each.kind == "measured"]
     assert found.name == "device_conditions_after.clock" and found.separation == 1
@@ -92,7 +97,7 @@ def test_measured_numbers_separate_by_how_little_they_overlap(tmp_path: Path) ->
 
 
 def test_packages_are_those_in_which_the_sboms_of_both_images_differ(tmp_path: Path) -> None:
-    write_nights(tmp_path, lowered(nights(1, 20), 12), **{IMAGE: [key(1)] * 12 + [key(2)] * 8})
+    write_nights(tmp_path, lowered(nights(1, 20), 12), **changing(IMAGE, key(1), key(2)))
     packages = Engine(**{"image1.sif": {"torch": "2.1", "numpy": "2"}, "image2.sif": {"torch": "2.2", "numpy": "2"}})
     kept = {key(number): image(number, engine=packages) for number in (1, 2)}
     found = [each for each in explained(tmp_path, kept=kept) if each.kind == "package"]
@@ -102,7 +107,7 @@ def test_packages_are_those_in_which_the_sboms_of_both_images_differ(tmp_path: P
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_the_command_explains_every_change(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
-    write_nights(tmp_path, lowered(nights(1, 20), 12), **{DRIVER: ["550"] * 12 + ["560"] * 8})
+    write_nights(tmp_path, lowered(nights(1, 20), 12), **changing(DRIVER, "550", "560"))
     show_history(load_settings(), (str(tmp_path),), explain=True, images=(str(tmp_path),), form=form)
     text = capsys.readouterr().out
     if form == "json":
@@ -122,7 +127,7 @@ def test_the_command_explains_every_change(tmp_path: Path, capsys: pytest.Captur
 @pytest.fixture
 def changed(tmp_path: Path) -> History:
     """A history whose image changed, and performance with it; its runs were asked for by a real command."""
-    files = write_nights(tmp_path / "nights", lowered(nights(1, 20), 12, 0.8), **{IMAGE: [key(1)] * 12 + [key(2)] * 8})
+    files = write_nights(tmp_path / "nights", lowered(nights(1, 20), 12, 0.8), **changing(IMAGE, key(1), key(2)))
     (history,) = histories_of(tmp_path / "nights")
     for file in files:
         document = json.loads(file.read_text())
@@ -163,14 +168,14 @@ def test_the_study_has_the_images_of_both_sides_and_those_that_differ_in_one_par
         ("with-packages", "image3.sif"),
         ("after", "image2.sif"),
     ]
-    assert tomlkit.parse(found.text)["run"][0]["steps"] == 30  # type: ignore[index]
+    assert tomlkit.parse(found.text)["run"][0]["steps"] == 30
     assert 3 <= found.repeats <= 10
 
 
 def test_without_two_images_no_study_can_decide(changed: History, tmp_path: Path) -> None:
     with refused(SifmarkError, "image-missing", key(2)):
         bisection_of(changed, changed.changes[0], {key(1): image(1)})
-    write_nights(tmp_path / "driver", lowered(nights(1, 20), 12), **{DRIVER: ["550"] * 12 + ["560"] * 8})
+    write_nights(tmp_path / "driver", lowered(nights(1, 20), 12), **changing(DRIVER, "550", "560"))
     (same,) = histories_of(tmp_path / "driver")
     with refused(SifmarkError, "image-missing", "same image"):
         bisection_of(same, same.changes[0], {})
@@ -216,7 +221,7 @@ def test_the_command_writes_the_study_and_says_how_to_go_on(
     monkeypatch.setattr(explain, "kept_images", lambda *_: {key(1): image(1), key(2): image(2, base="2")})
     monkeypatch.setattr("sifmark.commands.explained_history._kept", explain.kept_images)
     monkeypatch.setattr("sifmark.studies.history.bisect._command", lambda _: COMMAND)
-    write_nights(tmp_path / "again", lowered(nights(1, 20), 12, 0.8), **{IMAGE: [key(1)] * 12 + [key(2)] * 8})
+    write_nights(tmp_path / "again", lowered(nights(1, 20), 12, 0.8), **changing(IMAGE, key(1), key(2)))
     show_history(load_settings(), ("again",), bisect="why.toml")
     assert "sifmark study.run why.toml" in capsys.readouterr().err
     results_of(tmp_path / "results" / "why", {"before": 100, "after": 80})
