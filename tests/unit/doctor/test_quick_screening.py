@@ -3,13 +3,14 @@
 import json
 import os
 import random
-import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
+from prometheus_client.parser import text_string_to_metric_families as prometheus_families
 from unit.fake_studies import ScriptEngine
 from unit.fakes import settings_for
 from unit.refusals import refused
@@ -38,9 +39,6 @@ from sifmark.results.documents import MetricValue
 
 MATMUL = QuickTest("matmul", ("matmul", "--steps", "8"))
 NVIDIA = load_hardware("nvidia")
-SAMPLE = re.compile(
-    r'[a-z_]+\{[a-z]+="(?:[^"\\\n]|\\.)*"(?:,[a-z]+="(?:[^"\\\n]|\\.)*")*\} (?:[-+]?[\d.]+(?:e[-+]\d+)?|[-+]Inf)'
-)
 
 
 def outcome(value: float = 100.0, state: str = "completed", seconds: float = 20.0) -> QuickOutcome:
@@ -213,15 +211,12 @@ def test_the_textfile_has_every_measure_with_its_ratio_and_every_fault() -> None
     rises = tuple(counters.rises(Counters({}, (), 1, "a boot")))
     found = tuple(findings([outcome(50.0)], fleet(), "sha256:1"))
     text = openmetrics(screening(outcome(50.0), findings=found, counters=counters, rises=rises))
-    lines = text.splitlines()
-    assert lines[-1] == "# EOF" and text.endswith("\n")
-    samples = [line for line in lines if not line.startswith("#")]
-    assert all(SAMPLE.fullmatch(line) for line in samples), samples
-    assert 'sifmark_screen_verdict{node="n1",verdict="named"} 1' in samples
-    assert 'sifmark_screen_new_faults{node="n1",counter="ecc_corrected",device="a \\"card\\"\\n"} 3' in samples
-    assert any(line.startswith("sifmark_screen_ratio{") for line in samples)
-    families = [line.split()[2] for line in lines if line.startswith("# TYPE")]
-    assert len(families) == len(set(families))
+    for parse in (openmetrics_families, prometheus_families):
+        samples = {(each.name, *each.labels.values()): each.value for family in parse(text) for each in family.samples}
+        assert samples["sifmark_screen_verdict", "n1", "named"] == 1
+        assert samples["sifmark_screen_new_faults", "n1", "ecc_corrected", 'a "card"\n'] == 3
+        assert samples["sifmark_screen_ratio", "n1", "matmul", "peak_flops"] == pytest.approx(0.5, rel=0.02)
+        assert samples["sifmark_screen_deviations", "n1", "matmul", "peak_flops"] < -20
 
 
 def test_tests_are_for_the_device_and_the_number_of_devices() -> None:
