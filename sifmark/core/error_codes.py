@@ -11,6 +11,7 @@ CODES = {
     "base-unresolved": "A recipe has no digest for its base on this platform, or its registry has none.",
     "baseline-exists": "A baseline with this name was kept before, and is not to be replaced.",
     "baseline-missing": "No result is the baseline that was asked for.",
+    "bisection-impossible": "No study of kept images can decide what made a change of performance.",
     "build-failed": "At least one of several recipes was not built.",
     "cache-altered": "The cache holds a file that no build put there, or one that was changed since.",
     "cache-unreliable": "Files in the cache do not read back as they were written.",

@@ -71,12 +71,12 @@ def bisection_of(history: History, change: Change, kept: Mapping[str, KeptImage]
     if keys[0] == keys[1] or None in keys:
         cause = "no study of images can decide: both sides of the change have the same image"
         remedy = "--explain names what else differs; change that on one node, and measure again"
-        raise SifmarkError(cause, remedy, code="image-missing")
+        raise SifmarkError(cause, remedy, code="bisection-impossible")
     missing = [str(key) for key in keys if key not in kept]
     if missing:
         cause = f"the image with the build key {missing[0]} is not kept"
         remedy = "name the folder that it is in: --images FOLDER; registry.pull fetches it, if it was pushed"
-        raise SifmarkError(cause, remedy, code="image-missing")
+        raise SifmarkError(cause, remedy, code="bisection-impossible")
     first, last = (kept[str(key)] for key in keys)
     images = tuple(_between(first, last, kept))
     repeats = _repeats(history, change)

@@ -173,11 +173,11 @@ def test_the_study_has_the_images_of_both_sides_and_those_that_differ_in_one_par
 
 
 def test_without_two_images_no_study_can_decide(changed: History, tmp_path: Path) -> None:
-    with refused(SifmarkError, "image-missing", key(2)):
+    with refused(SifmarkError, "bisection-impossible", key(2)):
         bisection_of(changed, changed.changes[0], {key(1): image(1)})
     write_nights(tmp_path / "driver", lowered(nights(1, 20), 12), **changing(DRIVER, "550", "560"))
     (same,) = histories_of(tmp_path / "driver")
-    with refused(SifmarkError, "image-missing", "same image"):
+    with refused(SifmarkError, "bisection-impossible", "same image"):
         bisection_of(same, same.changes[0], {})
 
 
