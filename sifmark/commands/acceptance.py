@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, list_left_out
 from sifmark.commands.studies import PLACES, SLURM
+from sifmark.commands.study_analysis import partition_nodes
 from sifmark.core.console import counted, printable
 from sifmark.core.errors import UsageError
 from sifmark.core.files import write_json, write_text
@@ -32,7 +33,7 @@ DOCUMENT, PAGE = "acceptance.json", "index.html"
 @cli.flag("--plan", "Show what the repeats can detect, and how many a shortfall needs.", "planning")
 @cli.option("--on", "Measure: on this machine, or as jobs of Slurm.", choices=PLACES, name="place")
 @cli.option("--nodes", "Nodes to measure, as Slurm writes them, or a file with names.", "NODES")
-@cli.option("--partition", "Partition of Slurm for these nodes.", "NAME")
+@cli.option("--partition", "Partition of Slurm; without --nodes all of its nodes.", "NAME")
 @cli.option("--image", "Image of the nodes.", "IMAGE")
 @cli.option("--devices", "Devices of a node.", "N", least=1)
 @cli.results_folder_option
@@ -101,18 +102,19 @@ def _begin(file: Path) -> None:
 def _study_file(
     contract: Contract, settings: Settings, folder: Path, nodes: str, partition: str, image: str, devices: int
 ) -> Path:
-    """Return the study of a contract: that which an earlier command wrote, unless places are named."""
+    """Write the study of a contract, for the places that are named, else for those of an earlier command."""
     from sifmark.studies.acceptance.contract import Place, write_study
     from sifmark.studies.analysis.node_names import nodes_of
     from sifmark.studies.load import load_study
 
     file = folder / f"{contract.name}.toml"
-    if nodes or partition or image or devices or not file.exists():
-        extra = tuple(settings.slurm.get("extra", ()))
-        if not image and (nodes or partition):
-            raise UsageError("which image do the nodes run?", "name it: --image cuda", code="argument-missing")
-        place = Place(nodes_of(nodes), image or "cpu", devices, partition, extra)
-        file = write_study(contract, place, folder)
+    if not image and (nodes or partition):
+        raise UsageError("which image do the nodes run?", "name it: --image cuda", code="argument-missing")
+    names = tuple(partition_nodes(partition)) if partition and not nodes else nodes_of(nodes)
+    place = Place(names, image or "cpu", devices, partition, tuple(settings.slurm.get("extra", ())))
+    if file.exists() and not (nodes or partition or image or devices):
+        place = Place.of_study(file)
+    write_study(contract, place, folder)
     load_study(str(file))  # which says what is wrong with the runs of clauses
     return file
 

@@ -276,7 +276,7 @@ def write_study(
 
     if not nodes and not partition:
         raise UsageError("no nodes are given", "--nodes 'n[01-16]', or --partition NAME", code="argument-missing")
-    names = list(nodes_of(nodes)) if nodes else _of_partition(partition)
+    names = list(nodes_of(nodes)) if nodes else partition_nodes(partition)
     extra = tuple(settings.slurm.get("extra", ()))
     text = study_on_nodes(study, names, NodeSystem(image, devices, partition, extra))
     if not target:
@@ -289,10 +289,11 @@ def write_study(
     status(f"{target} has {counted(len(names), 'node')}; run it: sifmark study.run {shlex.quote(target)} --on slurm")
 
 
-def _of_partition(partition: str) -> list[str]:
+def partition_nodes(partition: str) -> list[str]:
+    """Return the nodes of a partition that take jobs; warn of the others. Raises UsageError if none does."""
     from sifmark.studies.analysis.every_node import nodes_of_partition
 
-    names, out = nodes_of_partition(partition)
+    names, out = nodespartition_nodes(partition)
     for node, state in out.items():
         warn(f"{node} is {state}, and is left out")
     if not names:

@@ -23,12 +23,12 @@ def acceptance_page(acceptance: Acceptance, document: dict[str, Any], signed: bo
         .get_template("acceptance.html.j2")
         .render(
             acceptance=acceptance,
-            columns=COLUMNS,
+            columns=COLUMNS[:-1],  # reasons stand above
             document=document,
             headline=_HEADLINES[acceptance.verdict],
             percent=percent,
             policy=page_policy(style),
-            rows=list(rows_of(acceptance)),
+            rows=[row[:-1] for row in rows_of(acceptance)],
             signed=signed,
             style=style,
         )

@@ -158,6 +158,15 @@ class Place:
     partition: str = ""
     extra: tuple[str, ...] = ()  # options of sbatch that the site has in sifmark.toml
 
+    @classmethod
+    def of_study(cls, file: Path) -> Self:
+        """Return the place of a study that `write_study` wrote."""
+        systems = tomllib.loads(file.read_text(encoding="utf-8"))["system"]
+        first, slurm = systems[0], systems[0].get("slurm", {})
+        nodes = tuple(each["name"] for each in systems if each["name"] not in (HERE, TOGETHER))
+        extra = tuple(each for each in slurm.get("extra", ()) if not each.startswith("--nodelist="))
+        return cls(nodes, first["image"], first.get("devices", 0), slurm.get("partition", ""), extra)
+
 
 def write_study(contract: Contract, place: Place, folder: Path) -> Path:
     """Write the study that measures a contract into a folder, and return its file.

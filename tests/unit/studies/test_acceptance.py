@@ -98,6 +98,18 @@ def test_a_contract_is_a_study_with_a_system_for_each_node_and_a_run_for_each_cl
     assert (agreed.rows, agreed.nodes_of(together)) == (3, 1)
 
 
+def test_the_study_follows_a_contract_that_is_changed_on_the_nodes_that_were_named(tmp_path: Path) -> None:
+    for place in (Place(("n1", "n2"), "cuda", 4, "gpu", ("--qos=x",)), Place((), "cpu"), Place((), "rocm", 8)):
+        file = write_study(contract(tmp_path, more="nodes = 2"), place, tmp_path / "out")
+        assert Place.of_study(file) == place
+    together = {"nodes": 2, "workload": "resnet50"}
+    agreed = contract(tmp_path, more="nodes = 2\nrepeats = 7")
+    agreed = replace(agreed, clauses=(*agreed.clauses, replace(agreed.clauses[0], name="both", run=together)))
+    file = write_study(agreed, Place(("n1", "n2"), "cuda", 4), tmp_path / "out")
+    assert Place.of_study(file) == Place(("n1", "n2"), "cuda", 4)
+    assert {group.repeats for group in load_study(str(file)).groups} == {7}
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
