@@ -293,7 +293,7 @@ def partition_nodes(partition: str) -> list[str]:
     """Return the nodes of a partition that take jobs; warn of the others. Raises UsageError if none does."""
     from sifmark.studies.analysis.every_node import nodes_of_partition
 
-    names, out = nodespartition_nodes(partition)
+    names, out = nodes_of_partition(partition)
     for node, state in out.items():
         warn(f"{node} is {state}, and is left out")
     if not names:
