@@ -207,7 +207,13 @@ HOST = (
         side="/results",
     ),
     _fault(
-        *("a gate over many rows fails by chance", "Gate.keeps", "(1 - CONFIDENCE) / rows", "1 - CONFIDENCE", SESSIONS),
+        *(
+            "a gate over many rows fails by chance",
+            "Gate.keeps",
+            "(1 - self.confidence) / rows",
+            "1 - self.confidence",
+            SESSIONS,
+        ),
     ),
     _fault(
         *(

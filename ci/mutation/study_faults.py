@@ -16,6 +16,9 @@ PROCESSES = "tests/unit/core/test_process.py"
 POWER = "tests/unit/core/test_power_cut.py"
 PACKING = "tests/unit/studies/test_study_archive.py"
 
+ACCEPTANCE, HISTORY = "tests/unit/studies/test_acceptance.py", "tests/unit/studies/test_explained_history.py"
+QUICK = "tests/unit/doctor/test_quick_screening.py"
+
 
 def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault:
     return Fault(name, "sifmark/studies", symbol, was, becomes, tests, ".venv")
@@ -47,6 +50,10 @@ def _script_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
 
 def _start_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark", symbol, was, becomes, (STARTS,), ".venv")
+
+
+def _quick_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/doctor", symbol, was, becomes, (QUICK,), ".venv")
 
 
 STUDIES = (
@@ -209,4 +216,23 @@ STUDIES = (
         *("a wrong result is a reference", "_metrics", 'loaded.document["numerics"]["state"] != "failed"', "True"),
         EXPORTS,
     ),
+    _fault("a contract passes with fewer nodes", "_judge_clause", "len(results) < required", "False", ACCEPTANCE),
+    _fault("a contract passes with fewer repeats", "_judge_row", "len(values) < contract.repeats", "False", ACCEPTANCE),
+    _fault("a crash is no failure of a clause", "_judge_node", "state not in _NOT_TO_BLAME", "False", ACCEPTANCE),
+    _fault("a prefix of a unit is lost", "Clause.value_in", "_PREFIXES[self.unit[0]]", "1.0", ACCEPTANCE),
+    _fault(
+        "repeats make up for sessions", "Design.error", "Part(self.between / self.sessions)", "Part(0.0)", ACCEPTANCE
+    ),
+    _fault("a clause takes any run as evidence", "gather", "clause is None", "False", ACCEPTANCE),
+    _quick_fault("a faster node is named", "judged", "bad and far", "far"),
+    _quick_fault("few screenings are as good as many", "limit_of", "count >= fewest", "True"),
+    _quick_fault("a node that was named is part of the usual", "_counted", 'one["verdict"] != NAMED', "True"),
+    _quick_fault("a counter that was high before is a fault", "Counters.rises", "earlier.get(device, 0)", "0"),
+    _quick_fault("a fault of an application is one of the node", "faults_since", "number > sequence", "True"),
+    _fault("what changed in vain explains as well", "_best_first", "each.without_effect", "0", HISTORY),
+    _fault(
+        *("a third kind of code is between two images", "_between"),
+        *("values[label] in (first.labels.get(label), last.labels.get(label))", "True", HISTORY),
+    ),
+    _fault("the image made whatever happened", "_has_change", "not kept", "True", HISTORY),
 )

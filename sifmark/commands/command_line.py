@@ -8,6 +8,7 @@ import click
 
 from sifmark import __version__
 from sifmark.commands import (  # noqa: F401 - each declares its commands
+    acceptance,
     compare,
     data,
     hosts,

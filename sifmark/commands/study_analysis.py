@@ -35,17 +35,27 @@ _DAYS = re.compile(r"(\d{1,5})d")
     "--least-change", "The smallest change that matters, as a fraction. [default: 0.02]", "FRACTION", kind=float
 )
 @cli.flag("--fail-on-change", "Exit with 7 if there is a change; for pipelines and cron.")
+@cli.flag("--explain", "Also list what differs between the two sides of each change, the best separated first.")
+@cli.option("--images", "With --explain or --bisect: kept images. [default: dist]", "FOLDER", multiple=True)
+@cli.option("--bisect", "Write the study that decides whether the image made the largest change.", "FILE")
+@cli.flag("--run", "With --bisect: run it here, and say what it shows.", "running")
 @cli.format_option
 def history(
+    settings: Settings,
     paths: Sequence[str],
     metric: str = "",
     by: str = "",
     since: str = "",
     least_change: float = 0.02,
     fail_on_change: bool = False,
+    explain: bool = False,
+    images: Sequence[str] = (),
+    bisect: str = "",
+    running: bool = False,
     form: str = TABLE,
 ) -> None:
     """Show when performance changed, and what changed with it."""
+    from sifmark.commands import explained_history
     from sifmark.studies.history import report
     from sifmark.studies.history.changes import read_histories
 
@@ -53,7 +63,15 @@ def history(
     loaded, results = read_histories(paths, metric, comma_separated(by), least_change)
     table = Table(*(report.period_records if form == CSV else report.period_rows)(results))
     document = report.history_document(loaded, results, least_change)
-    answer(form, document, table, lambda: _show_history(table, results), "History")
+    changed = [[c for c in each.changes if first_day is None or c.before >= first_day] for each in results]
+    explained = explained_history.explain(settings, results, changed, images) if explain else []
+    document |= {"explanations": explained_history.as_documents(explained)} if explain else {}
+
+    def show() -> None:
+        _show_history(table, results)
+        explained_history.show(explained)
+
+    answer(form, document, table, show, "History")
     reasons = {
         "not valid": loaded.invalid,
         "not completed, or not correct": loaded.excluded,
@@ -65,7 +83,8 @@ def history(
     list_left_out((), loaded.duplicates)
     if loaded.invalid:
         warn(f"{counted(len(loaded.invalid), 'document is', 'documents are')} not valid")
-    changed = [[c for c in each.changes if first_day is None or c.before >= first_day] for each in results]
+    if bisect:
+        explained_history.bisect(settings, results, changed, images, Path(bisect), running)
     count = counted(sum(map(len, changed)), "change")
     when = f" since {first_day:%Y-%m-%d}" if first_day else ""
     if fail_on_change and any(changed):
@@ -146,41 +165,66 @@ def show_scaling(
 
 
 @cli.command("study.screen", example="study.screen results/screen/ --list bad.txt")
-@cli.results_argument()
+@cli.results_argument(required=False)
 @cli.option("--nodes", "Nodes that should have results, as Slurm writes them, or a file with names.", "NODES")
 @cli.option("--baseline", "Also compare with these results, or kept ones.", "RESULTS|baseline:NAME", completes="file")
 @cli.option("--by", "What names a node in results.", choices=("host", "site"))
 @cli.option("--level", "Chance that a healthy fleet has an outlier. [default: 0.01]", "FRACTION", kind=float)
 @cli.option(
-    "--least", "Difference below which no node is named. [default: 0.02]", "FRACTION", name="smallest", kind=float
+    "--least",
+    "Difference below which no node is named. [default: 0.02; 0.05 with --quick]",
+    "FRACTION",
+    name="smallest",
+    kind=float,
 )
 @cli.option("--list", "Write the names of failed and worse nodes there.", "FILE", name="list_file")
-@cli.flag("--fail", "Exit with 7 if a node is named.")
+@cli.flag("--quick", "Test this node, in three minutes at most: RESULTS is the folder that the fleet shares.")
+@cli.option("--image", "With --quick: the image that tests it.", "IMAGE")
+@cli.option("--devices", "With --quick: its devices. [default: as the vendor's program says]", "N", least=1)
+@cli.option("--node", "With --quick: its name. [default: SLURMD_NODENAME, else the host's]", "NAME")
+@cli.option("--time-limit", "With --quick: end then, with what there is. [default: 3m]", "TIME")
+@cli.option("--textfile", "With --quick: also write OpenMetrics, for node_exporter's textfile collector.", "FILE")
+@cli.flag("--fail", "Exit with 7 if a node is named; with --quick with 8 if this one cannot be judged.")
 @cli.format_option
 def screen(
     settings: Settings,
-    paths: Sequence[str],
+    paths: Sequence[str] = (),
     nodes: str = "",
     baseline: str = "",
     by: str = "host",
     level: float = 0.01,
-    smallest: float = 0.02,
+    smallest: float | None = None,
     list_file: str = "",
+    quick: bool = False,
+    image: str = "",
+    devices: int = 0,
+    node: str = "",
+    time_limit: str = "",
+    textfile: str = "",
     fail: bool = False,
     form: str = TABLE,
 ) -> None:
     """Find nodes that fail, or differ from the others.
 
-    By speed, energy, clocks and temperature, against the fleet and a baseline, with a list for a scheduler.
+    By speed, energy, clocks and temperature, against the fleet and a baseline, with a list for a scheduler. --quick is
+    for this node alone, in a prolog or a health check: short tests and counters of faults. Nothing is taken out of
+    service.
     """
+    if quick:
+        from sifmark.commands.quick_screen import screen_quickly
+
+        screen_quickly(settings, paths, image, node, devices, time_limit, smallest, textfile, fail, form)
+        return
+    if not paths:
+        raise UsageError("no results are given", "name files or folders, or --quick", code="argument-missing")
     from sifmark.results.comparison.query import KEPT
     from sifmark.studies.analysis.node_names import nodes_of
-    from sifmark.studies.analysis.screening import NODE_FIELDS, Limits
+    from sifmark.studies.analysis.screening import LEAST, NODE_FIELDS, Limits
     from sifmark.studies.analysis.screening import screen as screen_results
     from sifmark.studies.analysis.screening_report import COLUMNS, as_document, report_lines, rows_of
     from sifmark.studies.history.baseline import read_baseline
 
-    limits = Limits(level, smallest)
+    limits = Limits(level, LEAST if smallest is None else smallest)
     kind, colon, name = baseline.partition(":")
     kept = read_baseline(settings.baselines, name) if colon and kind == KEPT else None
     against = "" if kept else baseline
@@ -232,7 +276,7 @@ def write_study(
 
     if not nodes and not partition:
         raise UsageError("no nodes are given", "--nodes 'n[01-16]', or --partition NAME", code="argument-missing")
-    names = list(nodes_of(nodes)) if nodes else _of_partition(partition)
+    names = list(nodes_of(nodes)) if nodes else partition_nodes(partition)
     extra = tuple(settings.slurm.get("extra", ()))
     text = study_on_nodes(study, names, NodeSystem(image, devices, partition, extra))
     if not target:
@@ -245,7 +289,8 @@ def write_study(
     status(f"{target} has {counted(len(names), 'node')}; run it: sifmark study.run {shlex.quote(target)} --on slurm")
 
 
-def _of_partition(partition: str) -> list[str]:
+def partition_nodes(partition: str) -> list[str]:
+    """Return the nodes of a partition that take jobs; warn of the others. Raises UsageError if none does."""
     from sifmark.studies.analysis.every_node import nodes_of_partition
 
     names, out = nodes_of_partition(partition)

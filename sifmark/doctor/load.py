@@ -166,17 +166,17 @@ def processor_clocks() -> str:
 
 
 def _device_users(hardware: Hardware) -> Iterator[tuple[str, int]]:
-    for found in _answers(hardware.processes):
+    for found in answers_of(hardware.processes):
         yield Path(found["name"]).name, int(found["pid"])
 
 
 def _device_clocks(hardware: Hardware) -> str:
     """Return the clocks of devices now, for people."""
-    each = [f"{found['clock']} MHz" for found in _answers(hardware.clocks)]
+    each = [f"{found['clock']} MHz" for found in answers_of(hardware.clocks)]
     return f"device clocks {', '.join(each)}" if each else ""
 
 
-def _answers(question: Question | None) -> Iterator[Mapping[str, str]]:
+def answers_of(question: Question | None) -> Iterator[Mapping[str, str]]:
     """Yield what a vendor's program says, line by line; nothing where it is not installed or fails."""
     if question is None:
         return

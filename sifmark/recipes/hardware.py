@@ -54,6 +54,15 @@ class Question:
 
 
 @dataclass(frozen=True)
+class CounterFiles:
+    """Files of the kernel that count faults. The first `*` of the glob is the device; the pattern's group the count."""
+
+    name: str
+    files: str
+    pattern: str
+
+
+@dataclass(frozen=True)
 class Hardware:
     """A kind of accelerator, or the CPU."""
 
@@ -69,6 +78,10 @@ class Hardware:
     flops: Mapping[str, float]  # FLOP/s of a device in a network by precision, assumed
     processes: Question | None = None  # which processes are on its devices: groups `pid` and `name`
     clocks: Question | None = None  # the clock of each device, in MHz: the group `clock`
+    counters: Question | None = None  # faults that its driver counts: the group `device`, and one for each counter
+    counter_files: tuple[CounterFiles, ...] = ()  # the same, by files of the kernel
+    faults_name: str = ""  # what its vendor calls a fault in the kernel's log
+    faults: str = ""  # the pattern of such a line: groups `device` and `code`
 
 
 @cache
@@ -87,7 +100,7 @@ def all_hardware() -> tuple[Hardware, ...]:
 def load_hardware(name: str) -> Hardware:
     """Read a kind of hardware by name. Raises UsageError naming file, key and remedy."""
     document = read_toml(paths.HARDWARE / f"{name}.toml", _SCHEMA)
-    selection, pci = document.get("selection", {}), document.get("pci", {})
+    selection, pci, faults = (document.get(name, {}) for name in ("selection", "pci", "faults"))
     return Hardware(
         name=name,
         device=document["device"],
@@ -101,6 +114,10 @@ def load_hardware(name: str) -> Hardware:
         flops=document.get("flops", {}),
         processes=_question(document, "processes"),
         clocks=_question(document, "clocks"),
+        counters=_question(document, "counters"),
+        counter_files=tuple(CounterFiles(**table) for table in document.get("counter_files", ())),
+        faults_name=faults.get("name", ""),
+        faults=faults.get("pattern", ""),
     )
 
 

@@ -68,7 +68,7 @@ def render_page(report: Report, files: tuple[str, ...] = (), paper: bool = False
     page: str = environment.get_template("page.html.j2").render(
         report=report,
         style=style,
-        policy=_policy(style),
+        policy=page_policy(style),
         heat=heat_of(report.scorecard) if report.scorecard and len(report.results.systems) > MOST_SYSTEMS else None,
         notes=tuple(dict.fromkeys(_notes(report))),
         groups=groups_of(report.runs),
@@ -95,7 +95,7 @@ def shared_style() -> str:
     return "\n".join((colours_and_marks(), fluid_style(), own))
 
 
-def _policy(style: str) -> str:
+def page_policy(style: str) -> str:
     """Return what a browser may load for the page: nothing but its own style."""
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"

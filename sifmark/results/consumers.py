@@ -6,7 +6,7 @@ interval where the format has room. Measured numbers have the metric's own name 
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from sifmark.core.checks import Check, Status
+from sifmark.core.gauges import Gauges, as_label
 from sifmark.core.junit import junit_xml
 from sifmark.core.shell import word
 from sifmark.results.catalogue import Direction, column_of, direction_of, headlines, history_paths, metrics, path_of
@@ -93,7 +94,7 @@ def outcome(run: Observation) -> str:
         return _COMPLETED
     state = str(run.fields["status.state"])
     name = excluding[0]
-    return state if state != _COMPLETED else f"{_label(column_of(name))}_{str(run.fields[name]).lower()}"
+    return state if state != _COMPLETED else f"{as_label(column_of(name))}_{str(run.fields[name]).lower()}"
 
 
 def series_of(results: Iterable[LoadedResult]) -> list[Series]:
@@ -112,35 +113,24 @@ def series_of(results: Iterable[LoadedResult]) -> list[Series]:
 
 
 def openmetrics(results: Iterable[LoadedResult]) -> str:
-    """Return gauges in the text format of OpenMetrics 1.0, which is also that of Prometheus.
-
-    Samples have no time: node_exporter's textfile collector refuses files that have one. Units are labels, since a
-    rate may count images or tokens.
-    """
-    families: dict[str, list[str]] = defaultdict(list)
-    helps: dict[str, str] = {}
-
-    def add(name: str, text: str, labels: Mapping[str, str], value: float) -> None:
-        helps[name] = text
-        families[name].append(f"sifmark_{name}{_braces(labels)} {value!r}")
-
+    """Return gauges as core/gauges.py writes them. Units are labels, since a rate may count images or tokens."""
+    gauges = Gauges()
     for each in series_of(results):
         labels = {**each.labels, "configuration": each.identity}
         settings = {column_of(name): str(value) for name, value in each.fields.items() if value is not None}
-        add("configuration_info", "What a configuration is.", {**settings, **labels}, 1)
+        gauges.add("configuration_info", "What a configuration is.", {**settings, **labels}, 1)
         for state, count in sorted(Counter(map(outcome, each.runs)).items()):
-            add("runs", "Runs by how they ended.", {**labels, "outcome": state}, count)
+            gauges.add("runs", "Runs by how they ended.", {**labels, "outcome": state}, count)
         for code, count in sorted(Counter(code for run in each.runs for code in run.marks).items()):
-            add("marked_runs", "Runs with a reason not to publish them.", {**labels, "mark": code}, count)
+            gauges.add("marked_runs", "Runs with a reason not to publish them.", {**labels, "mark": code}, count)
         last = datetime.fromisoformat(each.runs[-1].started).timestamp()
-        add("last_run_timestamp_seconds", "Start of the last run, seconds since 1970.", labels, last)
+        gauges.add("last_run_timestamp_seconds", "Start of the last run, seconds since 1970.", labels, last)
         for name, number in each.measured.items():
             about = metrics()[name].label
             for suffix, part in (("", "mean"), ("_low", "low"), ("_high", "high")):
                 if (value := getattr(number.mean, _FIELDS[part])) is not None:
-                    add(f"{name}{suffix}", f"{about}, {_HELP[part]}.", {**labels, "unit": number.unit}, value)
-    parts = ("\n".join([*_heading(name, helps[name]), *families[name]]) for name in sorted(families))
-    return "\n".join([*parts, "# EOF\n"])
+                    gauges.add(f"{name}{suffix}", f"{about}, {_HELP[part]}.", {**labels, "unit": number.unit}, value)
+    return gauges.text()
 
 
 _FIELDS = {"mean": "value", "low": "low", "high": "high"}
@@ -149,23 +139,6 @@ _HELP = {
     "low": "lower end of the 95 % interval of the mean",
     "high": "upper end of the 95 % interval of the mean",
 }
-
-
-def _heading(name: str, about: str) -> list[str]:
-    text = about.replace("\\", "\\\\").replace("\n", "\\n").replace('"', "'")  # the two formats differ in quotes
-    return [f"# HELP sifmark_{name} {text}", f"# TYPE sifmark_{name} gauge"]
-
-
-def _braces(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{_label(name)}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _label(name: str) -> str:
-    return name.replace(".", "_")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 def bencher(results: Iterable[LoadedResult]) -> str:

@@ -4,7 +4,7 @@ Formats: github.com/secure-systems-lab/dsse, version 1; github.com/in-toto/attes
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from sifmark import __version__
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import compact_json, read_bounded, sha256_bytes, sha256_file, write_text
 from sifmark.core.keys import key_files, key_id
-from sifmark.results.load import LoadedResult, load_file, parse
+from sifmark.results.load import load_file, parse
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
@@ -22,6 +22,7 @@ SUFFIX = ".dsse"  # of an envelope, after the name of its file
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://sifmark.org/result/v1"
+ACCEPTANCE = "https://sifmark.org/acceptance/v1"  # of what `study.accept` writes
 _LARGEST = 4 << 20  # bytes of an envelope; one over ten thousand results takes less
 _UNTRUSTED_REMEDY = "do not rely on it; ask where it came from, or trust its key: keys in sifmark.toml"
 _KEY_REMEDY = "make a key: openssl genpkey -algorithm ed25519 -out FILE.pem"
@@ -37,15 +38,26 @@ def sign_results(file: Path, key: Path) -> Path:
 
     Raises SifmarkError if a result is not valid, UsageError if the key cannot be used.
     """
-    from securesystemslib.dsse import Envelope  # late: only signatures need it
-    from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]
-
-    private = _private_key(key)
     before = sha256_file(file)
     results = list(load_file(str(file)))
     if problem := next((result.problems[0] for result in results if result.problems), None):
         raise SifmarkError(f"{file} is not signed: {problem}", "sign valid results only", code="result-invalid")
-    envelope = Envelope(_statement(file.name, before, results, _signer(key, private)), PAYLOAD_TYPE, {})
+    listed = [{"id": each.document["id"], "image": _image_of(each.document)} for each in results]
+    return sign_document(file, key, PREDICATE, {"results": listed}, before)
+
+
+def sign_document(file: Path, key: Path, predicate_type: str, predicate: dict[str, Any], digest: str = "") -> Path:
+    """Sign a statement about a file, which still has to have this digest, and return the envelope.
+
+    Who signed and with which sifmark is added to the predicate. Raises as `sign_results` does.
+    """
+    from securesystemslib.dsse import Envelope  # late: only signatures need it
+    from securesystemslib.signer import CryptoSigner  # type: ignore[attr-defined]
+
+    private = _private_key(key)
+    before = digest or sha256_file(file)
+    stated = {**predicate, "signer": _signer(key, private), "sifmark": __version__}
+    envelope = Envelope(_statement(file.name, before, predicate_type, stated), PAYLOAD_TYPE, {})
     envelope.sign(CryptoSigner(private))
     if sha256_file(file) != before:
         raise SifmarkError(f"{file} was changed while it was signed", "sign it again", code="digest-mismatch")
@@ -75,19 +87,14 @@ def signer_of(file: Path, keys: Sequence[str]) -> str:
     raise SifmarkError(cause, _UNTRUSTED_REMEDY, code="signature-untrusted")
 
 
-def _statement(name: str, digest: str, results: Iterable[LoadedResult], signer: str) -> bytes:
-    """Return the statement about a file: its digest, and by id the image of each result in it."""
-    documents = [result.document for result in results]
+def _statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:
+    """Return the statement about a file with this digest."""
     return compact_json(
         {
             "_type": STATEMENT,
             "subject": [{"name": name, "digest": {"sha256": digest.removeprefix("sha256:")}}],
-            "predicateType": PREDICATE,
-            "predicate": {
-                "results": [{"id": each["id"], "image": _image_of(each)} for each in documents],
-                "signer": signer,
-                "sifmark": __version__,
-            },
+            "predicateType": predicate_type,
+            "predicate": predicate,
         }
     )
 
@@ -126,7 +133,7 @@ def _require_about(envelope: "Envelope", file: Path) -> None:
     except (ValueError, LookupError, TypeError) as error:
         cause = f"its statement cannot be read: {error}"
         raise SifmarkError(cause, _UNTRUSTED_REMEDY, code="document-invalid") from error
-    if kinds != (STATEMENT, PREDICATE) or digests != [digest]:
+    if kinds not in ((STATEMENT, PREDICATE), (STATEMENT, ACCEPTANCE)) or digests != [digest]:
         cause = "it differs from what was signed"
         raise SifmarkError(cause, "get the file again from where it was signed", code="signature-invalid")
 

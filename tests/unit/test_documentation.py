@@ -8,6 +8,8 @@ import pytest
 from documentation import PAGES, README, ROOT, WRITTEN, Block, name
 
 from sifmark.core.settings import load_settings
+from sifmark.studies.acceptance.contract import Contract
+from sifmark.studies.acceptance.template import TEMPLATE
 from sifmark.studies.load import load_study
 
 # Of fenced blocks: tests execute `sh` and `console`, and read `toml`; commands in `text` need what tests lack.
@@ -48,6 +50,11 @@ def test_settings_and_studies_in_pages_are_valid(page: Path, monkeypatch: pytest
         if block.language == "toml":
             text = "\n".join(block.lines)
             assert tomllib.loads(text)
+            if "[[clause]]" in block.lines:
+                assert text == TEMPLATE.rstrip("\n")
+                (tmp_path / "contract.toml").write_text(text)
+                assert Contract.read(tmp_path / "contract.toml").rows == 3 * 16 + 1
+                continue
             is_study = "[[run]]" in block.lines
             file = tmp_path / ("study.toml" if is_study else "sifmark.toml")
             file.write_text(text)

@@ -3,20 +3,14 @@
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any
 
-from sifmark.core.paths import import_shared
 from sifmark.report.results import ReportResult, ReportResults
 from sifmark.results.identity import nodes_of
+from sifmark.studies.asked import asked_of
 from sifmark.studies.expand import expand
-from sifmark.studies.groups import axis_keys
-from sifmark.studies.image_options import usage_error
 from sifmark.studies.load import load_study, variant_names
 from sifmark.studies.study import Run, Study, System
 
-_OF_DIVISION = ("replicas", "find_max_batch")  # options that follow from keys of runs
-_HELP = {"-h", "--help"}  # the parser would print it and exit
 RunsOf = Mapping[str, Sequence[Run]]
 
 
@@ -73,21 +67,9 @@ def _by_command(results: Iterable[ReportResult], runs: Iterable[Run]) -> dict[st
     by_command: dict[tuple[str, int, object], list[Run]] = defaultdict(list)
     for run in runs:
         if run.repeat == 1:
-            by_command[run.system, run.nodes, _asked(shlex.join(run.arguments))].append(run)
+            by_command[run.system, run.nodes, asked_of(shlex.join(run.arguments))].append(run)
     return {
         each.observation.id: by_command.get((each.origin.site, nodes_of(each.document), asked), [])
         for each in results
-        if (asked := _asked(each.origin.arguments)) is not None
+        if (asked := asked_of(each.origin.arguments)) is not None
     }
-
-
-@cache
-def _asked(command: str) -> tuple[Any, ...] | None:
-    """Return what a command asks the image for, of what the keys of runs say; None if the image does not take it."""
-    words = shlex.split(command)
-    try:
-        options = None if _HELP & set(words) else import_shared("planning.arguments").parse(words)
-    except usage_error():
-        return None
-    names = sorted({*axis_keys(), *_OF_DIVISION} & set(options._fields)) if options else ()
-    return tuple(getattr(options, name) for name in names) or None

@@ -43,6 +43,7 @@ class Gate:
 
     limit: float
     above: bool = False
+    confidence: float = CONFIDENCE
 
     @classmethod
     def of(cls, minimum: float | None = None, maximum: float | None = None) -> "Gate":
@@ -71,11 +72,11 @@ class Gate:
         A ratio breaks the limit at a level that is divided by the number of `rows` (Bonferroni): of gates over rows
         that all keep it, at most FALSE_FAILURES fail.
         """
-        if ratio is None or ratio.withheld or (bounds := ratio.bounds()) is None:
+        if ratio is None or ratio.withheld or (bounds := ratio.bounds(self.confidence)) is None:
             return None
         if all(map(self._is_good, bounds)):
             return True
-        strict = ratio.bounds(1 - (1 - CONFIDENCE) / rows) or bounds
+        strict = ratio.bounds(1 - (1 - self.confidence) / rows) or bounds
         return None if any(map(self._is_good, strict)) else False
 
     def _is_good(self, bound: float) -> bool:

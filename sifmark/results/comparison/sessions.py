@@ -74,10 +74,28 @@ def ratio(
     parts = [first.between, second.between]
     if history:  # which is one estimate for both sides
         parts = [Part(sum(part.variance for part in parts), history.freedom)]
-    whole = log_ratio(first.centre - second.centre, *_summed([first.within, second.within, *parts]))
+    whole = log_ratio(first.centre - second.centre, *summed([first.within, second.within, *parts]))
     if first.sessions == second.sessions == 1:
         whole = replace(whole, low=plain.low, high=plain.high, scope=ONE_SESSION)
     return replace(whole, withheld=doubt)
+
+
+def to_value(
+    row: RepeatGroup, value: float, metric: str, between: float = BETWEEN, allowed: Collection[str] = ()
+) -> Ratio:
+    """Return the ratio of a row to a value that has no spread, with the interval that a verdict rests on.
+
+    `between` and `allowed` are as in `ratio`.
+    """
+    repeats = row.by_session(metric)
+    every = [number for runs in repeats.values() for _, number in runs]
+    plain = intervals.mean(every, row.missing_reason(metric))
+    if plain.value is None or min(every) <= 0 or plain.low is None:
+        quotient = None if plain.value is None else plain.value / value
+        return Ratio(quotient, reason=plain.reason or "only positive values have a ratio")
+    side = _side(_logarithms(repeats), Part(math.log1p(between) ** 2))
+    whole = log_ratio(side.centre - math.log(value), *summed([side.within, side.between]))
+    return replace(whole, withheld=_doubt(row, row, allowed))
 
 
 def took_turns(above: Repeats, below: Repeats) -> bool:
@@ -125,7 +143,7 @@ def _spread(repeats: Repeats) -> Part | None:
     return Part(variance([fmean(logs) for logs in _logarithms(repeats)]), len(repeats) - 1)
 
 
-def _summed(parts: Iterable[Part]) -> tuple[float, float]:
+def summed(parts: Iterable[Part]) -> tuple[float, float]:
     """Return the standard error of a sum, and its degrees of freedom by Welch and Satterthwaite."""
     every = [part for part in parts if part.variance > 0]
     total = math.fsum(part.variance for part in every)

@@ -25,6 +25,7 @@ from unit.studies.histories import (
 from sifmark.commands.command_line import main
 from sifmark.commands.study_analysis import history as show_history
 from sifmark.core.errors import GateError, UsageError
+from sifmark.core.settings import load_settings
 from sifmark.studies.history.changes import RUNS, SESSIONS, History, histories
 from sifmark.studies.history.environment import covariate_changes, environment_changes
 from sifmark.studies.history.series import load_history
@@ -225,7 +226,7 @@ def test_broken_files_copies_and_failed_runs_do_not_matter(tmp_path: Path, capsy
     shutil.copy(first, tmp_path / "copy.json")
     (tmp_path / "broken.json").write_text('{"schema_version": "1.1"')
     write_run(tmp_path, FIRST, 100, configuration__smoke=True)
-    show_history((str(tmp_path),), least_change=0.02, form="json")
+    show_history(load_settings(), (str(tmp_path),), least_change=0.02, form="json")
     out, err = capsys.readouterr()
     document = json.loads(out)
     assert len(document["series"][0]["runs"]) == 6
@@ -237,7 +238,7 @@ def test_broken_files_copies_and_failed_runs_do_not_matter(tmp_path: Path, capsy
 def test_a_metric_that_no_result_has(tmp_path: Path) -> None:
     write_nights(tmp_path, nights(19, 3))
     with refused(UsageError, "unknown-name") as caught:
-        show_history((str(tmp_path),), metric="thruput", least_change=0.02)
+        show_history(load_settings(), (str(tmp_path),), metric="thruput", least_change=0.02)
     assert "throughput" in caught.value.remedy
 
 
@@ -254,7 +255,7 @@ def test_every_format_has_the_change_and_its_cause(
 ) -> None:
     changes: Changes = {DRIVER: ["550.54"] * 12 + ["560.28"] * 8}
     write_nights(tmp_path, lowered(nights(21, 20), 12), **changes)
-    show_history((str(tmp_path),), least_change=0.02, form=form)
+    show_history(load_settings(), (str(tmp_path),), least_change=0.02, form=form)
     out = capsys.readouterr().out
     assert "driver" in out and "550.54" in out and "2026-03-13" in out
     assert ("slower" in out) is (form in ("table", "markdown"))
@@ -263,14 +264,14 @@ def test_every_format_has_the_change_and_its_cause(
 def test_a_change_fails_a_pipeline_if_it_is_asked_to_and_recent(tmp_path: Path) -> None:
     write_nights(tmp_path, lowered(nights(22, 30), 20))
     options: Changes = {"least_change": 0.02, "form": "json"}
-    show_history((str(tmp_path),), **options)
+    show_history(load_settings(), (str(tmp_path),), **options)
     with pytest.raises(GateError) as caught:
-        show_history((str(tmp_path),), fail_on_change=True, **options)
+        show_history(load_settings(), (str(tmp_path),), fail_on_change=True, **options)
     assert (caught.value.exit_code, caught.value.code) == (7, "performance-changed")
     with pytest.raises(GateError):
-        show_history((str(tmp_path),), fail_on_change=True, since="2026-03-21", **options)
-    show_history((str(tmp_path),), fail_on_change=True, since="2026-03-22", **options)
-    show_history((str(tmp_path),), fail_on_change=True, since="1d", **options)
+        show_history(load_settings(), (str(tmp_path),), fail_on_change=True, since="2026-03-21", **options)
+    show_history(load_settings(), (str(tmp_path),), fail_on_change=True, since="2026-03-22", **options)
+    show_history(load_settings(), (str(tmp_path),), fail_on_change=True, since="1d", **options)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +279,7 @@ def test_a_change_fails_a_pipeline_if_it_is_asked_to_and_recent(tmp_path: Path) 
 )
 def test_an_option_that_means_nothing(tmp_path: Path, changes: dict[str, Any]) -> None:
     with refused(UsageError, "invalid-option") as caught:
-        show_history((str(tmp_path),), **{"least_change": 0.02, **changes})
+        show_history(load_settings(), (str(tmp_path),), **{"least_change": 0.02, **changes})
     assert caught.value.remedy
 
 
