@@ -170,6 +170,14 @@ INSIDE = (
         *("py38", "tests/inside/runs/test_progress.py"),
     ),
     _fault(
+        *("a check shows no sign of life", "Progress.beat", "self.pace.phase not in STEPPED", "False"),
+        *("py38", "tests/inside/runs/test_progress.py", "-k", "lives"),
+    ),
+    _fault(
+        *("the time left is that of steps alone", "Pace.left", "max(self.seconds, self.window_seconds)"),
+        *("self.seconds", "py38", "tests/inside/runs/test_progress.py", "-k", "the_clock"),
+    ),
+    _fault(
         *("few steps have a 99th percentile in an image", "step_time_p99", "not why", "True", "py38"),
         *("tests/inside/results/test_metrics.py",),
     ),

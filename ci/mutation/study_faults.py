@@ -211,6 +211,22 @@ STUDIES = (
     ),
     _archive_fault("something may follow an archive", "_require_end", "stream.read(1)", "b''"),
     _fault("links lead into an archive", "_is_file", "not path.is_symlink()", "True", PACKING),
+    _fault(
+        *("runs have fewer threads side by side than alone", "_require_threads", "machine.jobs > 1", "False"),
+        *(RUNNING, "-k", "fewer_threads"),
+    ),
+    _fault(
+        *("what did not fit says how long others take", "Estimates.learn", "estimated and is_whole", "estimated"),
+        *("tests/unit/studies/test_running_order.py", "-k", "did_not_fit"),
+    ),
+    _fault(
+        *("a short run decides about all others", "Estimates._factor", "(PRIOR_SECONDS, PRIOR_SECONDS)", "(0.0, 0.0)"),
+        *("tests/unit/studies/test_running_order.py", "-k", "says_little"),
+    ),
+    _core_fault(
+        *("a series goes on after a signal that came too late", "foreground"),
+        *("received and exit_code_of(process) < _OF_SIGNALS", "False", "tests/unit/commands/test_repeated_runs.py"),
+    ),
     _fault("an invalid result is packed", "_Contents.add", "loaded.problems", "()", PACKING),
     _fault(
         *("a wrong result is a reference", "_metrics", 'loaded.document["numerics"]["state"] != "failed"', "True"),
