@@ -1,4 +1,4 @@
-"""Operations of one device: matrix products, and copies within its memory and between it and the host's."""
+"""Operations of one device: matrix products, copies within its memory and between it and the host's, checkpoints."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import nn
 
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import (
+    CHECKPOINT,
     HOST_DEVICE,
     INCOMPARABLE,
     MATMUL,
@@ -34,8 +35,12 @@ def network(model: Mapping[str, Any]) -> nn.Module:
     return Kernel(model["operation"])
 
 
-def require(operation: str, device: str, precision: str) -> None:
-    """Do nothing: every device that has the precision has these operations."""
+def require(operation: str, device: str, precision: str) -> None:  # noqa: ARG001 - collectives depend on both
+    """Raise RunError (`unsupported`) for what this PyTorch lacks. All devices that have a precision have the others."""
+    if operation == CHECKPOINT:
+        from entrypoints.workloads.pytorch import checkpoint  # late: it imports torch.distributed
+
+        checkpoint.require()
 
 
 class Kernel(nn.Module):
@@ -45,13 +50,15 @@ class Kernel(nn.Module):
         super().__init__()
         self.operation = operation
 
-    def opened(
-        self, points: Sequence[Point], _: Place, hardware: torch.device, dtype: torch.dtype
-    ) -> MatrixProducts | MemoryCopies | HostCopies:
+    def opened(self, points: Sequence[Point], _: Place, hardware: torch.device, dtype: torch.dtype) -> Any:
         """Return the operation with buffers for all points.
 
-        Raises RunError (`unsupported`) if there is no pinned memory for the hardware.
+        Raises RunError (`unsupported`) if there is no pinned memory for the hardware, or no folder for checkpoints.
         """
+        if self.operation == CHECKPOINT:
+            from entrypoints.workloads.pytorch.checkpoint import Checkpoints
+
+            return Checkpoints(points, hardware, dtype)
         return KERNELS[self.operation](points, hardware, dtype)
 
 
@@ -143,9 +150,9 @@ class HostCopies:
 
     def buffers(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return source and target of a point."""
-        count, (_, _, _, direction, memory) = self.counts[number], self.points[number]
-        host, device = self.host[str(memory)][:count], self.device[:count]
-        return (host, device) if direction == TO_DEVICE else (device, host)
+        count, point = self.counts[number], self.points[number]
+        host, device = self.host[str(point.memory)][:count], self.device[:count]
+        return (host, device) if point.direction == TO_DEVICE else (device, host)
 
     def fill(self, number: int) -> None:
         """Do nothing: a copy does not change its source, and all buffers have the same numbers."""

@@ -95,7 +95,7 @@ def test_inference_takes_the_centre_of_the_resized_image(size):
 def smooth(width, height):
     """An image like a photograph: its neighbouring pixels are similar."""
     noise = np.random.default_rng(width).integers(0, 255, (height // 40 + 1, width // 40 + 1, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((width, height), Image.BICUBIC)
+    return Image.fromarray(noise).resize((width, height), decoding.BILINEAR)
 
 
 @pytest.mark.parametrize("orientation", [None, 6])
@@ -110,7 +110,12 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(
     content = saved(tmp_path, smooth(*size), "image.jpg", format=kind, quality=90, exif=exif)
     taken = []
     given = decoding.resized
-    monkeypatch.setattr(decoding, "resized", lambda *rest: taken.append(rest[3:]) or given(*rest))
+
+    def resized(*rest):
+        taken.append(rest[3:])
+        return given(*rest)
+
+    monkeypatch.setattr(decoding, "resized", resized)
     for seed in range(3):
         whole = decoding.pixels(decoding.decode(content), RULE, task, np.random.default_rng(seed)).astype(np.int16)
         part = decoding.pixels_of_file(content, RULE, task, np.random.default_rng(seed))
