@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any, Mapping, Sequence
 
 import torch
+from torch import nn
 
+from entrypoints.contract.group import Place
 from entrypoints.contract.points import SAVE, STAGE, Point
 from entrypoints.contract.statuses import RunError
 from entrypoints.workloads.pytorch.kernels import LARGEST, relative, sequence
@@ -24,7 +26,12 @@ PART = 1 << 24  # bytes of a tensor, as of a matrix of 2048 x 2048 numbers
 PREFIX = ".sifmark-checkpoint-"
 
 
-def require() -> None:
+def network(_: Mapping[str, Any]) -> nn.Module:
+    """Return the operation, as a module without parameters."""
+    return Checkpoint()
+
+
+def require(_: str, __: str, ___: str) -> None:
     """Raise RunError (`unsupported`) if this PyTorch has no asynchronous checkpoints of one process."""
     if torch.__version__ < SINCE or not torch.distributed.is_available():
         raise RunError(
@@ -32,6 +39,14 @@ def require() -> None:
             f"checkpoint: PyTorch {torch.__version__} has no torch.distributed.checkpoint.async_save for one process; "
             f"from {'.'.join(map(str, SINCE))} on it has. Take an image with a newer PyTorch",
         )
+
+
+class Checkpoint(nn.Module):
+    """The operation."""
+
+    def opened(self, points: Sequence[Point], _: Place, hardware: torch.device, dtype: torch.dtype) -> Checkpoints:
+        """Return the operation with the largest state. Raises RunError (`unsupported`) if there is no folder for it."""
+        return Checkpoints(points, hardware, dtype)
 
 
 class Checkpoints:

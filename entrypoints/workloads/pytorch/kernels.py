@@ -1,4 +1,4 @@
-"""Operations of one device: matrix products, copies within its memory and between it and the host's, checkpoints."""
+"""Operations of one device: matrix products, and copies within its memory and between it and the host's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from torch import nn
 
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import (
-    CHECKPOINT,
     HOST_DEVICE,
     INCOMPARABLE,
     MATMUL,
@@ -35,12 +34,8 @@ def network(model: Mapping[str, Any]) -> nn.Module:
     return Kernel(model["operation"])
 
 
-def require(operation: str, device: str, precision: str) -> None:  # noqa: ARG001 - collectives depend on both
-    """Raise RunError (`unsupported`) for what this PyTorch lacks. All devices that have a precision have the others."""
-    if operation == CHECKPOINT:
-        from entrypoints.workloads.pytorch import checkpoint  # late: it imports torch.distributed
-
-        checkpoint.require()
+def require(operation: str, device: str, precision: str) -> None:
+    """Do nothing: every device that has the precision has these operations."""
 
 
 class Kernel(nn.Module):
@@ -50,15 +45,13 @@ class Kernel(nn.Module):
         super().__init__()
         self.operation = operation
 
-    def opened(self, points: Sequence[Point], _: Place, hardware: torch.device, dtype: torch.dtype) -> Any:
+    def opened(
+        self, points: Sequence[Point], _: Place, hardware: torch.device, dtype: torch.dtype
+    ) -> MatrixProducts | MemoryCopies | HostCopies:
         """Return the operation with buffers for all points.
 
-        Raises RunError (`unsupported`) if there is no pinned memory for the hardware, or no folder for checkpoints.
+        Raises RunError (`unsupported`) if there is no pinned memory for the hardware.
         """
-        if self.operation == CHECKPOINT:
-            from entrypoints.workloads.pytorch.checkpoint import Checkpoints
-
-            return Checkpoints(points, hardware, dtype)
         return KERNELS[self.operation](points, hardware, dtype)
 
 

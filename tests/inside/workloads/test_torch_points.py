@@ -284,7 +284,7 @@ def saved(tmp_path, monkeypatch):
     checkpoint = pytest.importorskip("entrypoints.workloads.pytorch.checkpoint")
     if torch.__version__ < checkpoint.SINCE:
         with pytest.raises(RunError, match=r"has no torch.distributed.checkpoint.async_save .* from 2.6 on it has"):
-            checkpoint.require()
+            checkpoint.require(CHECKPOINT, "cpu", "fp32")
         pytest.skip("it is refused here")
     monkeypatch.chdir(tmp_path)
     points = [Point(CHECKPOINT, size * checkpoint.PART, 1, mode=mode) for size in (1, 2) for mode in SAVING]
