@@ -154,6 +154,8 @@ def experiments(kind: str) -> Iterator[Experiment]:
     for precision in PRECISIONS[kind]:
         words = (precision, kind, f"{120 * patience}", *_checked(kind))
         yield _experiment(f"check-{precision}", 120 * patience, words, files)
+    files = (_of_card("resnet50"), "benchmarks/images.py", "entrypoints/data/images/decoding.py")
+    yield _experiment("images", 40 * patience, (kind, f"{WINDOW[kind]:g}"), files)
     words = (*STRATEGIES[kind], f"{120 * patience}", "ddp", "fsdp", "zero1")
     yield _experiment("strategies", 120 * patience, words, (ENGINE, _of_card(STRATEGIES[kind][0])))
 

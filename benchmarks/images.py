@@ -67,12 +67,7 @@ def main() -> None:
 
 def decode(size: tuple[int, int], task: str, pairs: int) -> None:
     """Print how many JPEGs of a size a processor decodes and cuts in a second, and the ratio to whole ones."""
-    noise = np.random.default_rng(0)
-    coarse = Image.fromarray(noise.integers(256, size=(size[1] // 16, size[0] // 16, 3), dtype=np.uint8))
-    pixels = np.asarray(coarse.resize(size), np.float64) + noise.normal(0, 6, (size[1], size[0], 3))
-    file, rule = io.BytesIO(), cards.load()["resnet50"].problem["input"]
-    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
-    content, count = file.getvalue(), max(2, 10_000_000 // (size[0] * size[1]))
+    rule, content, count = cards.load()["resnet50"].problem["input"], photograph(size), enough(size)
 
     def whole(random: np.random.Generator) -> np.ndarray:
         return decoding.pixels(decoding.decode(content), rule, task, random)
@@ -92,6 +87,67 @@ def decode(size: tuple[int, int], task: str, pairs: int) -> None:
         f"JPEG {size[0]} x {size[1]}, {len(content) // 1000} kB, {task}: {statistics.median(rates[fraction]):.0f} "
         f"images/s, {statistics.median(ratios):.2f} times whole ones ({min(ratios):.2f} to {max(ratios):.2f})"
     )
+
+
+def photograph(size: tuple[int, int], seed: int = 0) -> bytes:
+    """Return a JPEG of coarse and fine noise, as large as photographs are."""
+    noise = np.random.default_rng(seed)
+    coarse = Image.fromarray(noise.integers(256, size=(size[1] // 16, size[0] // 16, 3), dtype=np.uint8))
+    pixels = np.asarray(coarse.resize(size), np.float64) + noise.normal(0, 6, (size[1], size[0], 3))
+    file = io.BytesIO()
+    Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+    return file.getvalue()
+
+
+def enough(size: tuple[int, int]) -> int:
+    """Return the images of a size that take long enough to be timed."""
+    return max(2, 10_000_000 // (size[0] * size[1]))
+
+
+class Dali:
+    """NVIDIA's DALI, given the same files and cuts: a GPU decodes by nvJPEG, the CPU by one thread. Pixels differ from
+    Pillow's by 0.2 of 255 in the mean.
+
+    docs.nvidia.com/deeplearning/dali: external_source, decoders.image_slice, resize, flip.
+    """
+
+    def __init__(self, contents: list[bytes], task: str, device: str) -> None:
+        from nvidia.dali import fn, pipeline_def, types  # of NVIDIA's images
+
+        rule = cards.load()["resnet50"].problem["input"]
+        _, height, width = rule["shape"]
+        gpu, each = device != "cpu", [np.frombuffer(content, np.uint8) for content in contents]
+
+        def source() -> tuple[list[np.ndarray], ...]:
+            cuts = [self.cut(content, rule, task, seed) for seed, content in enumerate(contents)]
+            starts = [np.array([upper, left], np.float32) for (left, upper, _, _), _ in cuts]
+            shapes = [np.array([lower - upper, right - left], np.float32) for (left, upper, right, lower), _ in cuts]
+            return each, starts, shapes, [np.array(mirrored, np.int32) for _, mirrored in cuts]
+
+        @pipeline_def  # type: ignore[untyped-decorator]
+        def pipeline() -> object:
+            kinds = [types.UINT8, types.FLOAT, types.FLOAT, types.INT32]
+            files, starts, shapes, mirrored = fn.external_source(
+                source=source, num_outputs=4, dtype=kinds, ndim=[1, 1, 1, 0]
+            )
+            part = {"axis_names": "HW", "normalized_anchor": False, "normalized_shape": False}
+            images = fn.decoders.image_slice(files, starts, shapes, device="mixed" if gpu else "cpu", **part)
+            images = fn.resize(images, resize_y=height, resize_x=width, interp_type=types.INTERP_LINEAR)
+            return fn.flip(images, horizontal=mirrored)
+
+        self.pipeline = pipeline(batch_size=len(contents), num_threads=1, device_id=0 if gpu else None)
+        self.pipeline.build()
+
+    @staticmethod
+    def cut(content: bytes, rule: dict[str, object], task: str, seed: int) -> decoding.Cut:
+        """Return what of a file is taken, from its header alone."""
+        with decoding.opened(content) as file:
+            return decoding.cut(decoding.upright_size(file), rule, task, np.random.default_rng(seed))
+
+    def batch(self) -> np.ndarray:
+        """Return the next batch on the host, (N, H, W, 3)."""
+        (images,) = self.pipeline.run()
+        return np.asarray((images.as_cpu() if hasattr(images, "as_cpu") else images).as_array())
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
     on_device.py matmul PRECISION DEVICE WINDOW LARGEST
     on_device.py attention PRECISION DEVICE TOKENS WORKLOAD...
     on_device.py check PRECISION DEVICE SECONDS WORKLOAD...
+    on_device.py images DEVICE WINDOW
     on_device.py strategies WORKLOAD DEVICE PRECISION BATCH STEPS WARMUP SECONDS
     on_device.py rank STRATEGY WORKLOAD DEVICE PRECISION BATCH STEPS WARMUP
 
@@ -50,7 +51,8 @@ AT_ONCE = {"cuda": 4}  # correctness checks, of which none is timed
 MOST_KERNELS = 25  # rows of a table
 NONE = "none"
 KEPT = ("precision", "compile", "batch_size", "micro_batch_size", "gradient_accumulation", "warmup_steps")
-METRICS = ("fraction_of_bound", "power_mean", "energy_per_unit", "peak_allocated_memory")
+METRICS = ("fraction_of_bound", "power_mean", "energy_per_unit", "peak_allocated_memory", "time_to_first_step")
+DECODED = 64  # images of a batch
 
 Json = dict[str, Any]
 
@@ -91,6 +93,7 @@ def defaults(workload: str, task: str, device: str, seconds: str, window: str, *
     ours, per_sample, unit = rates(document)
     configuration = document["configuration"]
     settings = {name: configuration[name] for name in KEPT} | {"execution": document["accelerator"]["execution"]}
+    settings["attention_trials"] = (document["accelerator"]["backends"] or {}).get("attention_trials")
     figures: Json = {"throughput": figure(ours, unit)}
     for name in METRICS:
         metric = document["metrics"].get(name, {"value": None, "reason": "its kind of run has none"})
@@ -347,6 +350,45 @@ def _checked(workload: str, precision: str, device: str, deadline: float) -> Jso
     return {"workload": workload, "state": state, "text": said.removeprefix("sifmark: ")}
 
 
+def images(device: str, window: str) -> None:
+    """Compare DALI on the device with Pillow on one processor: JPEGs of ILSVRC's size, decoded and cut for training."""
+    import images as jpegs
+    import numpy as np
+
+    from entrypoints.data.images import decoding
+
+    rule, contents = (
+        cards.load()["resnet50"].problem["input"],
+        [jpegs.photograph((500, 375), seed) for seed in range(8)],
+    )
+    contents *= DECODED // len(contents)
+
+    def pillow() -> None:
+        for seed, content in enumerate(contents):
+            decoding.pixels_of_file(content, rule, "training", np.random.default_rng(seed))
+
+    tell(figures={"pillow": figure(_batches(pillow, float(window)), "images/s")})
+    try:
+        dali = jpegs.Dali(contents, "training", device)
+    except ImportError as error:
+        tell(figures={"dali": {"value": None, "unit": "images/s", "reason": str(error)}})
+        return
+    tell(figures={"dali": figure(_batches(dali.batch, float(window)), "images/s")})
+
+
+def _batches(make: Callable[[], object], window: float) -> list[float]:
+    """Return the images per second in each part of a window, after a batch to warm up."""
+    make()
+    rates = []
+    for _ in range(BLOCKS):
+        began, count = time.perf_counter(), 0
+        while not count or time.perf_counter() - began < window / BLOCKS:
+            make()
+            count += DECODED
+        rates.append(count / (time.perf_counter() - began))
+    return rates
+
+
 def strategies(
     workload: str, device: str, precision: str, batch: str, steps: str, warmup: str, seconds: str, *named: str
 ) -> None:
@@ -419,6 +461,7 @@ EXPERIMENTS: Mapping[str, Callable[..., None]] = {
     "matmul": matmul,
     "attention": attention,
     "check": check,
+    "images": images,
     "strategies": strategies,
     "rank": rank,
 }

@@ -268,6 +268,15 @@ COMPUTED = (
         *("False", "tests/inside/data/test_images.py", "-k", "fraction_of_its_size"),
         side="/data",
     ),
+    _torch(
+        *("parts of a checkpoint may be exchanged", "numbers", "sequence(len(tensor) + part, tensor.device)[part:]"),
+        *("sequence(len(tensor), tensor.device)", "tests/inside/workloads/test_torch_points.py", "-k", "confuses"),
+        side="/workloads/pytorch",
+    ),
+    _torch(
+        *("a save that is only begun has a bandwidth", "TimedPoint.bandwidth", "self.point.mode != STAGE", "True"),
+        *("tests/inside/workloads/test_torch_points.py", "-k", "each_mode"),
+    ),
     _plain(
         *("a rank that sees only its GPU is bound to no processors", "addresses", "_of_number(module.address, number)"),
         *("module.address(number)", "tests/inside/metering/test_meters_vendors.py", "-k", "is_near_the_gpu"),

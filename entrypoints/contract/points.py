@@ -10,13 +10,15 @@ from __future__ import annotations
 from typing import Any, Mapping, NamedTuple
 
 MICROBENCHMARK = "microbenchmark"  # the task
-MATMUL, MEMORY_COPY, HOST_DEVICE = "matmul", "memory_copy", "host_device"
+MATMUL, MEMORY_COPY, HOST_DEVICE, CHECKPOINT = "matmul", "memory_copy", "host_device", "checkpoint"
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
 ALL_TO_ALL, SEND_RECEIVE = "all_to_all", "send_receive"
 COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECEIVE)
-OPERATIONS = (*COLLECTIVES, HOST_DEVICE, MATMUL, MEMORY_COPY)
+OPERATIONS = (*COLLECTIVES, CHECKPOINT, HOST_DEVICE, MATMUL, MEMORY_COPY)
 TO_DEVICE, TO_HOST = "host_to_device", "device_to_host"
 PINNED, PAGEABLE = "pinned", "pageable"
+# Of a checkpoint: saved while the caller waits; asynchronously, as long as the caller waits, and until it is written.
+SAVING = SAVE, STAGE, WRITE = ("save", "async_blocked", "async_save")
 ELEMENT_BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 GIGA = 1e9  # bytes, as in nccl-tests
 INCOMPARABLE = 1e18  # a deviation of a result that has numbers which are not finite
@@ -39,6 +41,7 @@ class Point(NamedTuple):
     calls: int
     direction: str | None = None  # between host and device
     memory: str | None = None  # of the host, as the device's driver sees it
+    mode: str | None = None  # of a checkpoint: one of SAVING
 
     @property
     def work(self) -> int:
@@ -48,7 +51,7 @@ class Point(NamedTuple):
     @property
     def label(self) -> str:
         """The point in words."""
-        words = (self.operation, self.direction, self.memory, str(self.size))
+        words = (self.operation, self.direction, self.memory, self.mode, str(self.size))
         return " ".join(word.replace("_", " ") for word in words if word)
 
 

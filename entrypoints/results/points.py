@@ -11,6 +11,7 @@ from entrypoints.contract.points import (
     INCOMPARABLE,
     MATMUL,
     MEMORY_COPY,
+    STAGE,
     Point,
     bus_factor,
     tolerance,
@@ -37,9 +38,9 @@ class TimedPoint(NamedTuple):
 
     @property
     def bandwidth(self) -> float | None:
-        """Algorithm bandwidth in GB/s, of what moves bytes."""
-        typical = self.typical
-        return None if typical is None or self.point.operation == MATMUL else self.point.size / typical / GIGA
+        """Algorithm bandwidth in GB/s, of what moves bytes: not of a save that is only begun."""
+        typical, moves = self.typical, self.point.operation != MATMUL and self.point.mode != STAGE
+        return self.point.size / typical / GIGA if typical is not None and moves else None
 
     @property
     def bus_bandwidth(self) -> float | None:
@@ -95,6 +96,7 @@ def _row(timed: TimedPoint) -> Json:
         "size": point.size,
         "direction": point.direction,
         "memory": point.memory,
+        **({"mode": point.mode} if point.mode else {}),
         "calls": point.calls,
         "seconds": {
             "mean": math.fsum(seconds) / len(seconds),

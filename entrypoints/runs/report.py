@@ -242,7 +242,10 @@ def _peaks(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
             size = significant(values[f"{kind}_bandwidth_size"])
             yield label, f"{significant(values[f'{kind}_bandwidth'])} GB/s, by copies of {size} MiB"
     if "peak_bandwidth" in values:
-        yield "bus", f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
+        label = "storage" if "checkpoint_blocked_fraction" in values else "bus"
+        yield label, f"{significant(values['peak_bandwidth'])} GB/s, at the best size"
+    if "checkpoint_blocked_fraction" in values:
+        yield "blocked", f"{100 * values['checkpoint_blocked_fraction']:.3g} % of a save, by an asynchronous one"
 
 
 def _flops(rate: float) -> str:

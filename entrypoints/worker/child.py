@@ -8,6 +8,7 @@ import importlib
 import itertools
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -22,7 +23,14 @@ from entrypoints.contract.cards import Card, generates, tabular
 from entrypoints.contract.choices import FSDP, MODEL_PARALLEL, ZERO, MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped, Waited
-from entrypoints.contract.points import HOST_DEVICE, MEMORY_COPY, MICROBENCHMARK, LastLevelCache, operation_of
+from entrypoints.contract.points import (
+    CHECKPOINT,
+    HOST_DEVICE,
+    MEMORY_COPY,
+    MICROBENCHMARK,
+    LastLevelCache,
+    operation_of,
+)
 from entrypoints.contract.session import Batch, DeviceConditions, Session, Usage, rule_of
 from entrypoints.contract.statuses import RunError, UsageError
 from entrypoints.data import formats, table
@@ -30,6 +38,7 @@ from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks
 from entrypoints.system import caches, gpu_software, host, image, logs, memory, placement
+from entrypoints.system.facts import MIB
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate, point_loop
 from entrypoints.worker.generation import Generation
@@ -158,7 +167,7 @@ def run(
     cleanup.callback(report_device_state, session, send)  # runs before it waits for streams, whose device may hang
     if configuration.task == MICROBENCHMARK:
         free = device.free_mib()
-        work: PhasedRun = open_points(card, session, configuration, place, free, send, group.get("group"))
+        work: PhasedRun = open_points(card, session, configuration, place, free, send, group.get("group"), cleanup)
     else:
         work = open_work(card, session, inputs, evaluation, configuration, data_place, send, closers)
     work.group, work.at_edge = group.get("group"), session.reset_peak_memory
@@ -331,16 +340,19 @@ def open_points(
     free_mib: float | None,
     send: Sender,
     group: Any,
+    cleanup: contextlib.ExitStack,
 ) -> PointLoop:
     """Return the loop over the points of a micro-benchmark, the same ones on every rank, and report which they are."""
-    on_host = configuration.device == "cpu" or operation_of(card.problem) == HOST_DEVICE
-    hosts = (memory.free_mib(), configuration.memory_limit_mib) if on_host else ()
+    what = operation_of(card.problem)
+    on_host = configuration.device == "cpu" or what in (CHECKPOINT, HOST_DEVICE)
+    hosts = [memory.free_mib(), configuration.memory_limit_mib] if on_host else []
+    hosts += [shutil.disk_usage(os.curdir).free / MIB] if what == CHECKPOINT else []
     free = min((mib for mib in (free_mib, *hosts) if mib is not None), default=UNLIMITED_MIB)
     if configuration.device == "cpu":
         free /= place.local_world
     if group:
         free = group.smallest(free)
-    cache = last_level_cache(session) if operation_of(card.problem) == MEMORY_COPY else None
+    cache = last_level_cache(session) if what == MEMORY_COPY else None
     if cache:
         send(cache)
     measured, omitted = point_loop.plan(card, configuration, place.world, free, cache)
@@ -348,7 +360,9 @@ def open_points(
         send(point)
     for left_out in omitted:
         send(left_out)
-    operation = session.operation(measured, place)
+    operation: Any = session.operation(measured, place)
+    if what == CHECKPOINT:  # which alone holds more than memory
+        cleanup.callback(operation.close)
     return PointLoop(session, operation, measured, configuration.precision, send)
 
 

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.contract import points
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Message, Step
-from entrypoints.contract.points import MATMUL, MEMORY_COPY, LastLevelCache, Omitted, Point, Verified
+from entrypoints.contract.points import CHECKPOINT, MATMUL, MEMORY_COPY, LastLevelCache, Omitted, Point, Verified
 from entrypoints.contract.session import Operation, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
@@ -141,7 +141,8 @@ def _omission(card: Card, configuration: Configuration, world: int, size: int, m
     numbers = size * size * points.ELEMENT_BYTES[configuration.precision] if operation == MATMUL else size
     need = BUFFERS.get(operation, BUFFERS_ELSEWHERE) * numbers / MIB
     if need > most_mib:
-        return f"its buffers of {need:.0f} MiB are more than the {most_mib:.0f} MiB of free memory that they may take"
+        free = "free memory and storage" if operation == CHECKPOINT else "free memory"
+        return f"its buffers of {need:.0f} MiB are more than the {most_mib:.0f} MiB of {free} that they may take"
     return None
 
 
@@ -162,9 +163,11 @@ def _whole(card: Card, configuration: Configuration, world: int, size: int) -> i
 
 
 def _points(card: Card, size: int) -> Sequence[Point]:
-    """Return the points of a size: one, or one for each way between host and device."""
+    """Return the points of a size: one, or one for each way between host and device, or to save."""
     operation, rule = card.problem["model"]["operation"], card.problem["input"]["calls"]
     point = Point(operation, size, calls_of(rule, Point(operation, size, 1).work))
+    if operation == points.CHECKPOINT:
+        return [point._replace(mode=mode) for mode in points.SAVING]
     if operation != points.HOST_DEVICE:
         return [point]
     ways = [(way, memory) for way in (points.TO_DEVICE, points.TO_HOST) for memory in (points.PINNED, points.PAGEABLE)]

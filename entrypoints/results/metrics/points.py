@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from entrypoints.contract.points import MATMUL, MEMORY_COPY
+from entrypoints.contract.points import CHECKPOINT, MATMUL, MEMORY_COPY, SAVE, STAGE
 from entrypoints.results.copies import (
     NO_COPIES,
     NO_SWEEP,
@@ -44,7 +44,7 @@ def cached_bandwidth_size(measurement: Measurement) -> Metric:
 
 
 def peak_bandwidth(measurement: Measurement) -> Metric:
-    """The largest bus bandwidth at any size, between ranks or between host and device."""
+    """The largest bus bandwidth at any size, between ranks, between host and device, or to storage."""
     timed = timed_points(measurement)
     operation = timed[0].point.operation if timed else None
     if operation is not None and operation in IN_PLACE:
@@ -57,6 +57,17 @@ def peak_flops(measurement: Measurement) -> Metric:
     timed = timed_points(measurement)
     counted = not timed or timed[0].point.operation == MATMUL
     return _largest([each.flops for each in timed], "FLOP/s", NO_SWEEP if counted else "only matmul counts operations")
+
+
+def checkpoint_blocked_fraction(measurement: Measurement) -> Metric:
+    """At the largest size, the seconds for which an asynchronous save holds its caller over those of a synchronous."""
+    timed = timed_points(measurement)
+    if timed and timed[0].point.operation != CHECKPOINT:
+        return Metric(None, "1", "only checkpoint saves")
+    largest = max((each.point.size for each in timed), default=None)
+    seconds = {each.point.mode: each.typical for each in timed if each.point.size == largest}
+    whole, blocked = seconds.get(SAVE), seconds.get(STAGE)
+    return Metric(None, "1", NO_SWEEP) if not whole or not blocked else Metric(blocked / whole, "1")
 
 
 def small_message_latency(measurement: Measurement) -> Metric:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Iterator
+from typing import Iterator, Sequence
 
 from entrypoints.contract.points import (
     BEYOND_CACHE,
+    CHECKPOINT,
     COLLECTIVES,
     ELEMENT_BYTES,
     GIGA,
@@ -16,6 +17,9 @@ from entrypoints.contract.points import (
     MICROBENCHMARK,
     PAGEABLE,
     PINNED,
+    SAVE,
+    SAVING,
+    STAGE,
     TO_DEVICE,
     TO_HOST,
     bus_factor,
@@ -30,7 +34,10 @@ from entrypoints.rules.facts import Document, Facts, device_named, near
 from entrypoints.rules.identity import card_of
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
-WAYS = [(way, memory) for way in (TO_DEVICE, TO_HOST) for memory in (PINNED, PAGEABLE)]
+WAYS: dict[str, list[tuple[str | None, str | None, str | None]]] = {
+    HOST_DEVICE: [(way, memory, None) for way in (TO_DEVICE, TO_HOST) for memory in (PINNED, PAGEABLE)],
+    CHECKPOINT: [(None, None, mode) for mode in SAVING],
+}
 # Beside its calls, a sweep writes inputs that calls change, and waits for the other ranks at each point. A call may be
 # as fast as writing its input, and a host that is busy may take its turns from all of these.
 FILLED, OF_A_POINT = 0.3, 0.02  # of the window; s of each point in each sweep
@@ -62,10 +69,9 @@ def points_are_those_of_the_card(facts: Facts) -> Iterator[str]:
         return  # it ended before it had points
     sizes, left_out = card.problem["input"]["sizes"], [each["size"] for each in omitted]
     rest = [_cut(facts, size) for size in sizes if size not in left_out]
-    expected = [(size, *way) for size in rest for way in _ways(facts.points["operation"])]
-    if [(row["size"], row["direction"], row["memory"]) for row in measured] != expected or not set(left_out) <= set(
-        sizes
-    ):
+    expected = [(size, *way) for size in rest for way in WAYS.get(facts.points["operation"], [(None,) * 3])]
+    given = [(row["size"], row["direction"], row["memory"], row.get("mode")) for row in measured]
+    if given != expected or not set(left_out) <= set(sizes):
         yield f"points.measured: with points.omitted they are not the sizes of {card.name}, each once"
     largest = facts.configuration["largest_size"]
     if largest is not None and any(row["size"] > largest for row in measured):
@@ -85,13 +91,10 @@ def _cut(facts: Facts, size: int) -> int:
     return size // for_each * for_each
 
 
-def _ways(operation: str) -> list[tuple[str | None, str | None]]:
-    return [(way, memory) for way, memory in WAYS] if operation == HOST_DEVICE else [(None, None)]
-
-
 @rule(
     "of each point min <= mean, p50 <= max <= mean x timed sweeps; its algorithm bandwidth = size / p50, its bus "
-    "bandwidth that times the operation's factor for `accelerator.ranks`, and of matmul 2 size^3 / p50 in their place",
+    "bandwidth that times the operation's factor for `accelerator.ranks`, and of matmul 2 size^3 / p50 in their place; "
+    "neither of a save that is only begun",
     "A bandwidth is not measured, but divided.",
     ROUNDING,
 )
@@ -123,7 +126,7 @@ def _within(seconds: Document, name: str) -> bool:
 def _rates(facts: Facts, row: Document) -> tuple[float | None, float | None, float | None]:
     """Return algorithm and bus bandwidth, and operations per second, of a point."""
     typical = row["seconds"] and row["seconds"]["p50"]
-    if not typical or facts.points is None:
+    if not typical or facts.points is None or row.get("mode") == STAGE:
         return None, None, None
     operation = facts.points["operation"]
     if operation == MATMUL:
@@ -212,7 +215,8 @@ def points_are_verified(facts: Facts) -> Iterator[str]:
 @rule(
     "`peak_bandwidth` and `peak_flops` = the largest of the points; `small_message_latency` = p50 of the smallest; "
     "`memory_bandwidth` = the largest of copies of at least four times `points.last_level_cache`, and "
-    "`cached_bandwidth` of those of which it holds both buffers, each with its size, and without `peak_bandwidth`",
+    "`cached_bandwidth` of those of which it holds both buffers, each with its size, and without `peak_bandwidth`; "
+    "`checkpoint_blocked_fraction` = p50 of `async_blocked` over that of `save` at the largest size",
     "They are the points in one number.",
     ROUNDING,
 )
@@ -225,6 +229,7 @@ def peaks_are_the_largest_points(facts: Facts) -> Iterator[str]:
     smallest = min(rows, key=lambda row: row["size"], default=None)
     latency = (smallest["seconds"] or {}).get("p50") if smallest else None
     expected = {
+        "checkpoint_blocked_fraction": _blocked(rows),
         "peak_bandwidth": max(bus, default=None),
         "peak_flops": max(flops, default=None),
         "small_message_latency": latency or None,
@@ -233,6 +238,14 @@ def peaks_are_the_largest_points(facts: Facts) -> Iterator[str]:
         of_copies = copies.metrics_of(facts.document)
         expected.update({name: metric["value"] for name, metric in of_copies.items()})
     yield from unequal_metrics(facts, expected, "points.measured")
+
+
+def _blocked(rows: Sequence[Document]) -> float | None:
+    """Return the share of a synchronous save of the largest size for which an asynchronous one holds its caller."""
+    largest = max((row["size"] for row in rows), default=None)
+    seconds = {row.get("mode"): (row["seconds"] or {}).get("p50") for row in rows if row["size"] == largest}
+    whole, blocked = seconds.get(SAVE), seconds.get(STAGE)
+    return blocked / whole if blocked and whole else None
 
 
 @rule(

@@ -143,9 +143,9 @@ class HostCopies:
 
     def buffers(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return source and target of a point."""
-        count, (_, _, _, direction, memory) = self.counts[number], self.points[number]
-        host, device = self.host[str(memory)][:count], self.device[:count]
-        return (host, device) if direction == TO_DEVICE else (device, host)
+        count, point = self.counts[number], self.points[number]
+        host, device = self.host[str(point.memory)][:count], self.device[:count]
+        return (host, device) if point.direction == TO_DEVICE else (device, host)
 
     def fill(self, number: int) -> None:
         """Do nothing: a copy does not change its source, and all buffers have the same numbers."""

@@ -95,7 +95,7 @@ def test_inference_takes_the_centre_of_the_resized_image(size):
 def smooth(width, height):
     """An image like a photograph: its neighbouring pixels are similar."""
     noise = np.random.default_rng(width).integers(0, 255, (height // 40 + 1, width // 40 + 1, 3), dtype=np.uint8)
-    return Image.fromarray(noise).resize((width, height), 3)  # bicubic, by a number that all versions of Pillow take
+    return Image.fromarray(noise).resize((width, height), decoding.BILINEAR)
 
 
 @pytest.mark.parametrize("orientation", [None, 6])
@@ -111,11 +111,11 @@ def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size(
     taken = []
     given = decoding.resized
 
-    def noted(*arguments):
-        taken.append(arguments[3:])
-        return given(*arguments)
+    def resized(*rest):
+        taken.append(rest[3:])
+        return given(*rest)
 
-    monkeypatch.setattr(decoding, "resized", noted)
+    monkeypatch.setattr(decoding, "resized", resized)
     for seed in range(3):
         whole = decoding.pixels(decoding.decode(content), RULE, task, np.random.default_rng(seed)).astype(np.int16)
         part = decoding.pixels_of_file(content, RULE, task, np.random.default_rng(seed))

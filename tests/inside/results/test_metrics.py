@@ -181,6 +181,7 @@ def test_the_rate_of_decoding_is_that_of_the_timed_steps_and_of_one_worker_or_al
 
 def test_every_public_function_is_a_metric_and_nothing_else():
     assert set(every_metric()) == {
+        "checkpoint_blocked_fraction",
         *("throughput_per_device", "energy_per_device", "training_time", "epoch_time"),
         *("time_to_target", "evaluation_time", "rank_spread", "rank_epoch_time_mean"),
         *("throughput", "data_wait_fraction", "time_to_first_step", "final_loss", "peak_process_memory"),

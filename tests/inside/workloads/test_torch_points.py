@@ -16,12 +16,15 @@ from entrypoints.contract.points import (  # noqa: E402  # noqa: E402  # noqa: E
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
+    CHECKPOINT,
     COLLECTIVES,
     INCOMPARABLE,
     MATMUL,
     MEMORY_COPY,
     REDUCE_SCATTER,
+    SAVING,
     SEND_RECEIVE,
+    STAGE,
     TOLERANCES_OF_PRODUCTS,
     Point,
     bus_factor,
@@ -95,6 +98,7 @@ def test_one_device_copies_and_multiplies(program, measured, operation, largest,
     [
         (("all_reduce",), "all_reduce is between ranks"),
         (("matmul", "--replicas", 2), "--replicas 2: matmul is of one device"),
+        (("checkpoint", "--replicas", 2), "--replicas 2: checkpoint is of one device"),
         (("host_device",), "on a CPU the host is the device, and nothing is copied"),
         (("memory_copy", "--batch-size", 2), "--batch-size: memory_copy has buffers of its own sizes"),
         (("memory_copy", "--precision", "tf32"), "--precision tf32: memory_copy has no such elements"),
@@ -272,6 +276,99 @@ def test_a_copy_that_misses_an_element_or_a_page_is_seen(monkeypatch):
 
         monkeypatch.setattr(kernels.MemoryCopies, "call", call)
         assert copies.deviation(0) > 1e-3
+
+
+@pytest.fixture()
+def saved(tmp_path, monkeypatch):
+    """Two sizes of a checkpoint in each mode, in a folder of their own."""
+    checkpoint = pytest.importorskip("entrypoints.workloads.pytorch.checkpoint")
+    if torch.__version__ < checkpoint.SINCE:
+        with pytest.raises(RunError, match=r"has no torch.distributed.checkpoint.async_save .* from 2.6 on it has"):
+            checkpoint.require(CHECKPOINT, "cpu", "fp32")
+        pytest.skip("it is refused here")
+    monkeypatch.chdir(tmp_path)
+    points = [Point(CHECKPOINT, size * checkpoint.PART, 1, mode=mode) for size in (1, 2) for mode in SAVING]
+    operation = checkpoint.Checkpoints(points, CPU, torch.bfloat16)
+    yield operation
+    operation.close()
+    assert list(tmp_path.iterdir()) == [], "nothing is left"
+
+
+def test_what_was_saved_is_loaded_also_if_the_state_changes_while_it_is_written(saved, tmp_path):
+    assert [saved.deviation(number) for number in range(6)] == [0.0] * 6
+    for number in range(6):
+        saved.fill(number)
+        saved.call(number)
+        assert (saved.pending is not None) == (saved.points[number].mode == STAGE)
+    saved.fill(0)
+    files = [path for path in tmp_path.rglob("*.distcp") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) > 2 << 24, "bf16 takes as many bytes as any other"
+
+
+def test_a_checkpoint_that_lacks_or_confuses_numbers_is_seen(saved, monkeypatch):
+    import torch.distributed.checkpoint as checkpoints
+
+    right_save, right_load = checkpoints.save, checkpoints.load
+
+    class Later:
+        """An asynchronous save that reads the state when its caller has gone on."""
+
+        def __init__(self, state, storage_writer):
+            self.rest = {"state_dict": state, "storage_writer": storage_writer}
+
+        def result(self):
+            right_save(**self.rest)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(checkpoints, "async_save", Later)
+        assert saved.deviation(1) == INCOMPARABLE
+    for tensor, number in zip(saved.tensors, range(2)):
+        tensor.copy_(numbers_of(number, tensor))
+
+    def exchanged(state, **rest):
+        right_load(state, **rest)
+        first, second = (state[name].clone() for name in ("part.0", "part.1"))
+        state["part.0"].copy_(second)
+        state["part.1"].copy_(first)
+
+    monkeypatch.setattr(checkpoints, "load", exchanged)
+    assert saved.deviation(3) > 1e-3
+    monkeypatch.setattr(checkpoints, "load", right_load)
+
+
+def numbers_of(number, tensor):
+    from entrypoints.workloads.pytorch import checkpoint
+
+    return checkpoint.numbers(number, tensor)
+
+
+def test_checkpoints_are_measured_in_each_mode(program):
+    words = ("--largest-size", "16M", "--steps", 3, "--warmup-steps", 1, "--meter", "none")
+    document = program.result(CHECKPOINT, *words)
+    if torch.__version__ < (2, 6):
+        assert document["status"]["state"] == "unsupported"
+        return
+    assert (document["status"]["state"], document["numerics"]["state"]) == ("completed", "passed"), document["status"]
+    rows, metrics = document["points"]["measured"], document["metrics"]
+    assert [row["mode"] for row in rows] == ["save", "async_blocked", "async_save"]
+    assert rows[1]["algorithm_bandwidth_gb_per_second"] is None
+    assert rows[1]["seconds"]["p50"] < rows[2]["seconds"]["max"]
+    share = rows[1]["seconds"]["p50"] / rows[0]["seconds"]["p50"]
+    assert metrics["checkpoint_blocked_fraction"]["value"] == pytest.approx(share)
+    assert metrics["peak_bandwidth"]["value"] == max(rows[row]["bus_bandwidth_gb_per_second"] for row in (0, 2))
+    lies = {
+        "points-are-those-of-the-card": lambda forged: forged["points"]["measured"][0].pop("mode"),
+        "rates-follow-from-seconds": lambda forged: forged["points"]["measured"][1].update(
+            algorithm_bandwidth_gb_per_second=1.0
+        ),
+        "peaks-are-the-largest-points": lambda forged: forged["metrics"]["checkpoint_blocked_fraction"].update(
+            value=share / 2
+        ),
+    }
+    for code, lie in lies.items():
+        forged = copy.deepcopy(document)
+        lie(forged)
+        assert f"[{code}]" in "".join(violations(forged)), code
 
 
 def test_factors_are_those_of_nccl_tests():
