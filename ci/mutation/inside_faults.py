@@ -142,17 +142,17 @@ INSIDE = (
         *("(piece := stream.read1(CHUNK))", "py38", f"{DATA}/test_idx.py"),
     ),
     _fault(
-        *("every format of Pillow is decoded", "decode", "Image.open(io.BytesIO(content), formats=FORMATS)"),
+        *("every format of Pillow is decoded", "opened", "Image.open(io.BytesIO(content), formats=FORMATS)"),
         *("Image.open(io.BytesIO(content))", "torch_new", f"{DATA}/test_images.py"),
         side="/data",
     ),
     _fault(
-        *("images of all sizes are decoded", "decode", "size > MOST_PIXELS", "False"),
+        *("images of all sizes are decoded", "opened", "size > MOST_PIXELS", "False"),
         *("torch_new", f"{DATA}/test_images.py"),
         side="/data",
     ),
     _fault(
-        *("all scans of a JPEG are decoded", "decode", "size * content.count(SCAN) > MOST_SCANNED", "False"),
+        *("all scans of a JPEG are decoded", "opened", "size * content.count(SCAN) > MOST_SCANNED", "False"),
         *("torch_new", f"{DATA}/test_images.py"),
         side="/data",
     ),
