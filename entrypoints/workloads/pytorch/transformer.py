@@ -382,11 +382,11 @@ def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
     """Set normal weights and zero biases. Layers that end a residual branch start smaller in deeper networks."""
     rule = model["initialisation"]
     for name, layer in network.named_modules():
-        if isinstance(layer, (nn.Linear, nn.Embedding)):
+        if isinstance(layer, (nn.Linear, nn.Embedding, nn.Conv2d)):
             ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "narrow")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             nn.init.normal_(layer.weight, std=deviation)
-        if isinstance(layer, nn.Linear) and layer.bias is not None:
+        if isinstance(layer, (nn.Linear, nn.Conv2d)) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
 
 

@@ -230,5 +230,4 @@ DECODER = (
     shortcut_after_the_normalisation,
     embedding_times_the_root_of_the_width,
 )
-FINE = (epsilon_of_other_networks,)  # below the rounding of half precision: single precision, always checked, finds it
 STRETCHED = (long_waves_not_stretched, all_waves_stretched, waves_stretched_without_a_blend)

@@ -8,6 +8,7 @@ from unittest import mock
 
 import mutants
 import mutants_speech
+import mutants_vit
 import torch
 from mutants import (
     activations,
@@ -20,7 +21,7 @@ from mutants import (
     rule,
 )
 from mutants_chains import CHAINS
-from mutants_decoder import DECODER, STRETCHED
+from mutants_decoder import DECODER, STRETCHED, epsilon_of_other_networks
 from torch import nn
 
 from entrypoints.data.generated import synthetic
@@ -342,6 +343,8 @@ PRETRAINING = (
     steps_of_adam_alone,
     lamb_with_bias_correction,
 )
+# Below the rounding of half precision: single precision, which is always checked too, finds them.
+FINE = (epsilon_of_other_networks, mutants_vit.epsilon_of_pytorch, mutants_vit.gelu_by_tanh)
 LLAMA = (
     *DECODER,
     *STRETCHED,
@@ -367,6 +370,15 @@ MUTANTS = {
     **dict.fromkeys(("bert_base", "bert_large"), SQUAD),
     **dict.fromkeys(("bert_large_pretraining_128", "bert_large_pretraining_512"), PRETRAINING),
     "mcmc": CHAINS,
+    "vit_l16": (
+        *mutants_vit.VIT,
+        initialisation_half_as_wide,
+        loss_summed_up,
+        decay_in_the_gradient,
+        gradients_not_clipped,
+        gradients_clipped_one_by_one,
+        betas_of_another_rule,
+    ),
     "lstm": (
         first_state_answers,
         mean_state_answers,

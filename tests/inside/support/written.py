@@ -101,6 +101,18 @@ def network_of_torchvision(name):
     return of_torchvision(lambda: getattr(torchvision.models, name)())
 
 
+@of_torchvision
+def vision_transformer(model):
+    sizes = (model["image"], model["patch"], model["layers"], model["heads"], model["width"], model["feed_forward"])
+    made = torchvision.models.VisionTransformer(*sizes, num_classes=model["classes"])
+    for name, parameter in made.named_parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=model["initialisation"]["deviation"])
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return made
+
+
 NETWORKS = {
     "resnext101_32x4d": resnext101_32x4d,
     "image_compression": image_compression,
@@ -122,6 +134,8 @@ def network_of(card):
     if card.name in NETWORKS:
         return NETWORKS[card.name](), NETWORKS[card.name].__doc__
     model = card.problem["model"]
+    if model["architecture"] == "vit":
+        return vision_transformer(model), vision_transformer.__doc__
     return WRITTEN[model["architecture"]](model), "the network written out from its card"
 
 
