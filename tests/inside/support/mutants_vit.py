@@ -118,6 +118,15 @@ def bias_left_out():
     return every(transformer.SelfAttention, change)
 
 
+def initialisation_half_as_wide():
+    original = vit.initialise
+
+    def initialise(network, model):
+        original(network, {**model, "initialisation": {**model["initialisation"], "deviation": 0.01}})
+
+    return mock.patch.object(vit, "initialise", initialise)
+
+
 def smoothing_of_residual_networks():
     cross_entropy = build.CrossEntropy
     return mock.patch.dict(build.LOSSES, cross_entropy=lambda loss: cross_entropy({**loss, "label_smoothing": 0.1}))
@@ -139,6 +148,7 @@ VIT = (
     what_follows_is_not_seen,
     scores_not_scaled,
     bias_left_out,
+    initialisation_half_as_wide,
     smoothing_of_residual_networks,
     optimizer_without_decay,
     optimizer_that_spares_the_normalisation,

@@ -51,7 +51,10 @@ def smaller(card):
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
     if "image" in problem["model"]:
         problem["input"]["shape"] = [3, *[problem["model"]["image"]] * 2]
-    problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
+    parameters = list(family_of(card).network(problem["model"]).parameters())
+    problem["parameters"] = sum(p.numel() for p in parameters)
+    if "trained" in problem:
+        problem["trained"] = sum(p.numel() for p in parameters if p.requires_grad)
     return card._replace(problem=problem)
 
 

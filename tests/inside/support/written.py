@@ -190,16 +190,18 @@ def updating(change):
     """
 
     def updater(model, rule):
-        memories: list[dict[str, Any]] = [{} for _ in model.parameters()]
-        kinds = kinds_of(model)
+        trained = [
+            (parameter, kind) for parameter, kind in zip(model.parameters(), kinds_of(model)) if parameter.requires_grad
+        ]
+        memories: list[dict[str, Any]] = [{} for _ in trained]
 
         @torch.no_grad()
         def update():
-            gradients = [parameter.grad for parameter in model.parameters()]
+            gradients = [parameter.grad for parameter, _ in trained]
             if "gradient_norm" in rule:
                 norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
                 gradients = [gradient * min(1.0, rule["gradient_norm"] / norm) for gradient in gradients]
-            for parameter, gradient, memory, kind in zip(model.parameters(), gradients, memories, kinds):
+            for (parameter, kind), gradient, memory in zip(trained, gradients, memories):
                 memory["decay"] = 0.0 if kind in rule["no_weight_decay_on"] else rule["weight_decay"]
                 memory["step"] = memory.get("step", 0) + 1
                 if rule["name"] not in ("adamw", "lamb"):
