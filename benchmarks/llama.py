@@ -61,7 +61,7 @@ def training(card: Card, options: argparse.Namespace, ours: build.Objective, pla
         loss.backward()
         torch.nn.utils.clip_grad_norm_(plain.parameters(), rule.gradient_norm or 1.0)
         optimizer.step()
-        return loss.item()
+        return float(loss.item())
 
     def own() -> float:
         loss = session.train(batch).loss

@@ -121,7 +121,7 @@ def reduced_card(card: Card) -> Card:
     if "generation" in problem:
         half = problem["input"]["length"] // 2
         problem["generation"] = {"prompt": half, "new": min(half, problem["generation"]["new"])}
-    counts = {name: 0 for name in (*card.flops, *card.memory) if name != "source"}
+    counts: dict[str, Any] = {name: 0 for name in (*card.flops, *card.memory) if name != "source"}
     counts["source"] = "not counted for a reduced network"
     return card._replace(title=f"{card.title}, reduced", problem=problem, flops=counts, memory=counts)
 
