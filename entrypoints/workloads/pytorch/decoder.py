@@ -87,10 +87,12 @@ class GroupedQueryAttention(SelfAttention):
     ) -> torch.Tensor:
         """The query (N, heads, T, size), key and value (N, kv_heads, T, size) -> (N, heads, T, size)."""
         group = query.shape[1] // key.shape[1]
+        if query.shape[2] == 1:  # the queries of a group are as many rows of one attention, which all kernels have
+            rows = query.reshape(*key.shape[:2], group, self.size)
+            return self.attended(rows, key, value, attention_mask, causal=False).reshape(query.shape)
         if group > 1 and self.fused and GROUPS:
-            causal = self.causal and query.shape[2] > 1
             return functional.scaled_dot_product_attention(
-                query, key, value, attention_mask, is_causal=causal, enable_gqa=True
+                query, key, value, attention_mask, is_causal=self.causal, enable_gqa=True
             )
         if group > 1:
             key, value = (each.repeat_interleave(group, dim=1) for each in (key, value))
