@@ -12,7 +12,7 @@ from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
-from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+from entrypoints.workloads.pytorch import build, layers, loader  # noqa: E402
 
 CARD = smaller(cards.load()["llama_8b_lora"])
 BATCH = loader.formula_batch(CARD, 3)
@@ -64,6 +64,19 @@ def test_a_head_that_is_not_trained_gets_no_gradient_from_a_loss_in_parts():
     assert model.network.head.decoder.weight.grad is None
     for whole, parts in zip(*gradients):
         torch.testing.assert_close(whole, parts, rtol=1e-9, atol=1e-12)
+
+
+def test_nothing_computes_the_gradient_of_a_head_that_is_not_trained(monkeypatch):
+    made, operation = [], layers.as_one_operation
+
+    def noted(*given):
+        made.append(operation(*given))
+        return made[-1]
+
+    monkeypatch.setattr(layers, "as_one_operation", noted)
+    model = build.with_chunked_loss(build.model(CARD, seed=3)).train()
+    model(BATCH.inputs, BATCH.targets)
+    assert [by_weight.numel() for _, _, by_weight in made] == [0]
 
 
 def test_weights_that_are_made_later_stay_as_they_are_too():
