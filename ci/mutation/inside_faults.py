@@ -11,6 +11,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, environment: str, *te
 
 NUMERICS = "tests/inside/worker/test_torch_numerics.py"
 RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
+ADAPTERS = "tests/inside/workloads/test_torch_adapters.py"
 SEQUENCES = "tests/inside/workloads/test_torch_sequences.py"
 MEETING = "tests/inside/runs/test_meeting.py"
 DATA = "tests/inside/data"
@@ -41,6 +42,26 @@ INSIDE = (
         *("every query has a key in the cache", "_generation", "heads.kv_heads", "heads.heads"),
         *("py38", "tests/inside/results/test_roofline.py", "-k", "group_of_queries"),
         side="/results",
+    ),
+    _fault(
+        *("the gradient of a head is made for nobody", "chunked_cross_entropy", "weight.requires_grad", "True"),
+        *("torch_new", ADAPTERS, "-k", "nothing_computes"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("an adapter is scaled by its alpha alone", "AdaptedLinear", 'rule["alpha"] / rule["rank"]', 'rule["alpha"]'),
+        *("torch_new", SEQUENCES, "-k", "of_transformers and lora"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("the network is trained with its adapters", "network", "built.requires_grad_(False)", "None"),
+        *("torch_new", ADAPTERS),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("weights that are not trained have states", "estimate", 'trained * states_of(card.problem["optimizer"])'),
+        *('states_of(card.problem["optimizer"])', "py38", "tests/inside/worker/test_memory_estimate.py"),
+        side="/worker",
     ),
     _fault(
         *("RMSNorm decays", "LAYERS", "RMSNorm", "nn.LayerNorm"),

@@ -99,6 +99,11 @@ def head_sizes(model: Mapping[str, Any]) -> HeadSizes:
     return HeadSizes(heads, model.get("kv_heads", heads), model.get("head_size", model["width"] // heads))
 
 
+def trained_parameters(problem: Mapping[str, Any]) -> int:
+    """Return the number of parameters that are trained: all, unless the card says so."""
+    return int(problem.get("trained", problem["parameters"]))
+
+
 def tabular(problem: Mapping[str, Any]) -> bool:
     """Return whether samples are drawn for a table of observations, which one file holds."""
     return problem["input"]["kind"] == "table"

@@ -62,6 +62,7 @@ class Reference:
     source: str
     devices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     input: Mapping[str, Any] = field(default_factory=dict)
+    trained: int | None = None  # parameters of the network that is checked, where not all are trained
     leeway: float = 1.0  # times a tolerance: as much as a correct device may deviate that was not measured
 
     def on(self, device: str) -> Reference:
@@ -103,7 +104,8 @@ def probed_card(card: Card, reference: Reference | None) -> Card:
         return card
     sizes = {"model": reference.model, "input": reference.input}
     replaced = {name: {**card.problem[name], **others} for name, others in sizes.items()}
-    return card._replace(problem={**card.problem, **replaced, "parameters": reference.parameters})
+    counts = {"parameters": reference.parameters, **({"trained": reference.trained} if reference.trained else {})}
+    return card._replace(problem={**card.problem, **replaced, **counts})
 
 
 def reduced_card(card: Card) -> Card:

@@ -48,6 +48,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     task = options.task or card.tasks[0]
     options = options._replace(task=task)
     _require_task(task, options, card)
+    _require_ported(card, device)
     microbenchmark.require(options, card, device)
     defaults, chosen_for = _defaults(options, card, framework, device)
     options = options._replace(compile=compilation.asked_for(options.compile))
@@ -152,6 +153,14 @@ def _require_task(task: str, options: Options, card: Card) -> None:
     if options.concurrency and task != "inference":
         raise UsageError(
             f"--concurrency {options.concurrency}: {task} answers no requests", "add --task inference, or leave it out"
+        )
+
+
+def _require_ported(card: Card, device: str) -> None:
+    if device == "ipu" and card.set == "2026":
+        raise UsageError(
+            f"{card.name}: the set of 2026 is not for IPUs, whose last framework is PyTorch 2.0",
+            "take a workload of the papers, or another device",
         )
 
 

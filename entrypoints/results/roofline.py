@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.contract.cards import Card, causal, generates, head_sizes, pictures
+from entrypoints.contract.cards import Card, causal, generates, head_sizes, pictures, trained_parameters
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 
@@ -135,7 +135,7 @@ def _bytes(card: Card, task: str, configuration: Mapping[str, Any], units: int, 
     times = updates * configuration["gradient_accumulation"]
     states = states_of(card.problem["optimizer"]) * _copies(configuration, "states")
     number = BYTES[configuration["precision"]] if configuration["device"] == "ipu" else SINGLE
-    updated = 2 * number * card.problem["parameters"] * (states + _copies(configuration, "states"))
+    updated = 2 * number * trained_parameters(card.problem) * (states + _copies(configuration, "states"))
     return inputs + times * weights + (0.0 if configuration.get("offload") else updates * updated)
 
 

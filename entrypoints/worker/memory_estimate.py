@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, trained_parameters
 from entrypoints.contract.statuses import RunError
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 from entrypoints.planning.configuration import Configuration
@@ -49,10 +49,16 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     batch = at_once * elements * BYTES[configuration.precision] / MIB / parts
     if not training:  # whose weights may be kept in half precision
         return MemoryNeed(parameters * BYTES[configuration.precision] / SINGLE / parts, batch)
+    trained = trained_parameters(card.problem) / card.problem["parameters"]
     # Gradients take the memory of activations as they are freed.
-    room = parameters / parts if configuration.gradient_accumulation == 1 else 0.0
+    room = parameters * trained / parts if configuration.gradient_accumulation == 1 else 0.0
     divided = DIVIDED.get(configuration.strategy or "", ())
-    counts = {"weights": 1, "gradients": 1, "states": states_of(card.problem["optimizer"])}
+    frozen = (1 - trained) * BYTES[configuration.precision] / SINGLE  # of weights that are only read
+    counts = {
+        "weights": trained + frozen,
+        "gradients": trained,
+        "states": trained * states_of(card.problem["optimizer"]),
+    }
     shards = configuration.shards or configuration.replicas
     own = 0.0 if configuration.offload else 1 / shards  # of what is divided, on the device
     kept = sum(count * (own if part in divided else 1) for part, count in counts.items())

@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torch.utils.checkpoint import checkpoint
 
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, trained_parameters
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
@@ -186,9 +186,10 @@ def _built(card: Card) -> Objective:
 
 
 def _of_its_size(card: Card, built: Objective, seed: int) -> Objective:
-    count = sum(parameter.numel() for parameter in built.parameters())
-    if count != card.problem["parameters"]:
-        expected = card.problem["parameters"]
+    counts = [sum(p.numel() for p in built.parameters() if p.requires_grad or whole) for whole in (True, False)]
+    for count, expected in zip(counts, (card.problem["parameters"], trained_parameters(card.problem))):
+        if count == expected:
+            continue
         raise RunError("crashed", f"{card.name} was built with {count} parameters, its card says {expected}")
     return with_random_source(
         built, synthetic.SeededRandom(seed, 1)
@@ -197,7 +198,13 @@ def _of_its_size(card: Card, built: Objective, seed: int) -> Objective:
 
 def weights(model: Objective) -> dict[str, np.ndarray]:
     """Return the network's parameters by name. On the host they are views, which change with the next step."""
-    return {name: weight.detach().cpu().numpy() for name, weight in model.network.named_parameters()}
+    return {name: on_host(weight) for name, weight in model.network.named_parameters()}
+
+
+def on_host(weight: torch.Tensor) -> np.ndarray:
+    """Return a weight on the host: a view if it is there, a copy if NumPy does not have its precision."""
+    array: np.ndarray = (weight.float() if weight.dtype == torch.bfloat16 else weight).detach().cpu().numpy()
+    return array
 
 
 def without_effect(network: nn.Module) -> Iterator[nn.Parameter]:
@@ -208,7 +215,7 @@ def without_effect(network: nn.Module) -> Iterator[nn.Parameter]:
 
 
 def units(network: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[int, ...]]]:
-    """Yield by name the weights that every training step reaches, and the axes over which it reaches every unit.
+    """Yield by name what every training step reaches of the trained weights, and the axes over which it reaches all.
 
     A batch has not every entry of an embedding. Left out are weights whose gradient is 0 but for rounding, which layers
     name as `without_effect`, and those on either side of a squeeze's activation: with one vector per sample, a ReLU may
@@ -219,7 +226,7 @@ def units(network: nn.Module) -> Iterator[tuple[str, nn.Parameter, tuple[int, ..
     silent = {id(weight) for layer in squeezes for weight in (*layer.squeeze.parameters(), layer.excite.weight)}
     silent.update(map(id, without_effect(network)))
     for name, weight in network.named_parameters():
-        if id(weight) not in silent:
+        if id(weight) not in silent and weight.requires_grad:
             axes = (1,) if id(weight) in tables else (0, 1)
             yield name, weight, axes if weight.dim() > 1 else ()
 
@@ -274,6 +281,13 @@ def halve(layer: nn.Module, dtype: torch.dtype) -> None:
         for name, weight in list(layer._parameters.items()):
             if weight is not None:
                 layer._parameters[name] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)
+
+
+def halve_frozen(model: Objective, dtype: torch.dtype) -> None:
+    """Cast the weights of linear layers that are not trained to half precision, as autocast would in every step."""
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear) and not layer.weight.requires_grad:
+            layer.weight.data = layer.weight.data.to(dtype)
 
 
 def loaded_for_inference(model: Objective, hardware: torch.device, dtype: torch.dtype | None) -> Objective:

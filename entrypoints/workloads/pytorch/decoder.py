@@ -6,7 +6,8 @@ network, rotary positions, fewer keys and values than queries, and no biases.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Mapping
+import math
+from typing import Any, ClassVar, Iterator, Mapping
 
 import torch
 from torch import nn
@@ -26,6 +27,32 @@ from entrypoints.workloads.pytorch.transformer import (
 GROUPS = torch.__version__ >= (2, 5)  # whether attention in one operation takes fewer keys than queries
 
 
+class AdaptedLinear(nn.Linear):
+    """A linear layer that stays as it is, and a trained product of two matrices of low rank (LoRA) beside it.
+
+    Hu et al., arXiv:2106.09685. The product is 0 at the start, since its second matrix is.
+    """
+
+    def __init__(self, layer: nn.Linear, rule: Mapping[str, Any]) -> None:
+        super().__init__(layer.in_features, layer.out_features, bias=False)
+        self.down = nn.Linear(layer.in_features, rule["rank"], bias=False)
+        self.up = nn.Linear(rule["rank"], layer.out_features, bias=False)
+        self.scale = rule["alpha"] / rule["rank"]
+
+    def begin(self) -> None:
+        """Set the trained matrices: the first as nn.Linear is, which PEFT does too, the second to 0."""
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5))
+        nn.init.zeros_(self.up.weight)
+
+    def without_effect(self) -> Iterator[nn.Parameter]:
+        """Yield the first matrix: in the first step, which is looked at, the second is 0."""
+        yield self.down.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """(..., inputs) -> (..., outputs)."""
+        return super().forward(x) + self.up(self.down(x)) * self.scale
+
+
 class GroupedQueryAttention(SelfAttention):
     """Attention in which a group of queries has one key and one value (Ainslie et al., arXiv:2305.13245).
 
@@ -35,6 +62,9 @@ class GroupedQueryAttention(SelfAttention):
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__(model, bias=False)
+        if "adapter" in model:
+            self.query_key_value = AdaptedLinear(self.query_key_value, model["adapter"])
+            self.project = AdaptedLinear(self.project, model["adapter"])
         self.group = self.heads // self.kv_heads  # queries with the same key
 
     def divided(
@@ -58,10 +88,12 @@ class GroupedQueryAttention(SelfAttention):
     ) -> torch.Tensor:
         """The query (N, heads, T, size), key and value (N, kv_heads, T, size) -> (N, heads, T, size)."""
         group = query.shape[1] // key.shape[1]
+        if query.shape[2] == 1:  # the queries of a group are as many rows of one attention, which all kernels have
+            rows = query.reshape(*key.shape[:2], group, self.size)
+            return self.attended(rows, key, value, attention_mask, causal=False).reshape(query.shape)
         if group > 1 and self.fused and GROUPS:
-            causal = self.causal and query.shape[2] > 1
             return functional.scaled_dot_product_attention(
-                query, key, value, attention_mask, is_causal=causal, enable_gqa=True
+                query, key, value, attention_mask, is_causal=self.causal, enable_gqa=True
             )
         if group > 1:
             key, value = (each.repeat_interleave(group, dim=1) for each in (key, value))
@@ -130,5 +162,13 @@ class TokenEmbedding(nn.Module):
 
 
 def network(model: Mapping[str, Any]) -> nn.Module:
-    """Return the network of a card's `problem.model`."""
-    return Transformer(model, TokenEmbedding, Block, NextToken)
+    """Return the network of a card's `problem.model`; with an adapter, nothing else is trained."""
+    built = Transformer(model, TokenEmbedding, Block, NextToken)
+    if "adapter" in model:
+        built.requires_grad_(False)
+        for layer in built.modules():
+            if isinstance(layer, AdaptedLinear):
+                layer.begin()
+                layer.down.requires_grad_(True)
+                layer.up.requires_grad_(True)
+    return built

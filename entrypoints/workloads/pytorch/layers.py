@@ -198,7 +198,7 @@ def chunked_cross_entropy(lazy: LazyLogits, labels: torch.Tensor, smoothing: flo
     hidden, weight = lazy
     rows = hidden.flatten(0, -2)
     multiple = 1 if rows.device.type == "cpu" else MULTIPLE
-    how = (smoothing, multiple, working_dtype(rows), is_compiling())
+    how = (smoothing, multiple, working_dtype(rows), is_compiling(), weight.requires_grad)
     loss: torch.Tensor = ChunkedLoss.apply(rows, weight, labels.flatten(), *how)
     return loss
 
@@ -231,8 +231,11 @@ def loss_and_gradients(
     multiple: int,
     dtype: torch.dtype,
     compiled: bool = False,
+    trained: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the mean loss of rows (M, width), and the gradients of M times the loss by rows and by the weight.
+
+    The latter is empty unless the weight is trained.
 
     Products are computed in `dtype`, and with as many classes as are a multiple of `multiple`; those that are too many
     count as nothing. M times the gradients are so large that half precision holds them.
@@ -242,6 +245,7 @@ def loss_and_gradients(
     by_rows = torch.empty_like(rows)
     total = torch.zeros((), device=rows.device, dtype=torch.promote_types(dtype, torch.float32))
     size = chunk_rows(rows.device, len(decoder))
+    by_decoder = total.new_empty(0)
     for begin in range(0, len(rows), size):
         part = rows[begin : begin + size].to(dtype)
         logits = part @ decoder.t()
@@ -252,6 +256,8 @@ def loss_and_gradients(
         )
         total += loss
         by_rows[begin : begin + size] = differences @ decoder
+        if not trained:
+            continue
         if begin == 0:
             by_decoder = (differences.t() @ part).to(total.dtype)
         elif by_decoder.dtype == dtype:
@@ -328,11 +334,18 @@ def compiled_differences(
 
 
 def shapes_of_loss_and_gradients(
-    rows: torch.Tensor, weight: torch.Tensor, _: torch.Tensor, __: float, ___: int, dtype: torch.dtype, ____: bool
+    rows: torch.Tensor,
+    weight: torch.Tensor,
+    _: torch.Tensor,
+    __: float,
+    ___: int,
+    dtype: torch.dtype,
+    ____: bool,
+    trained: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return tensors like the results, without their values."""
-    wide = torch.promote_types(dtype, torch.float32)
-    return rows.new_empty((), dtype=wide), torch.empty_like(rows), weight.new_empty(weight.shape, dtype=wide)
+    wide, shape = torch.promote_types(dtype, torch.float32), weight.shape if trained else (0,)
+    return rows.new_empty((), dtype=wide), torch.empty_like(rows), weight.new_empty(shape, dtype=wide)
 
 
 # A compiler would keep the logits for the backward pass. To it, the whole is a single operation, as far as it has them.
@@ -343,7 +356,7 @@ if hasattr(torch.library, "custom_op"):
         loss_and_gradients,
         mutates_args=(),
         schema="(Tensor rows, Tensor weight, Tensor labels, float smoothing, int multiple, ScalarType dtype,"
-        " bool compiled) -> (Tensor, Tensor, Tensor)",
+        " bool compiled, bool trained=True) -> (Tensor, Tensor, Tensor)",
     )
     as_one_operation.register_fake(shapes_of_loss_and_gradients)
 
@@ -358,6 +371,7 @@ class ChunkedLoss(torch.autograd.Function):
         """Return a scalar."""
         loss, by_rows, by_weight = as_one_operation(rows, weight, labels, *how)
         context.save_for_backward(by_rows, by_weight)
+        context.others = (None,) * (1 + len(how))
         return loss
 
     @staticmethod
@@ -365,4 +379,4 @@ class ChunkedLoss(torch.autograd.Function):
         """Return the gradients of rows and weight."""
         by_rows, by_weight = context.saved_tensors
         share = gradient / len(by_rows)
-        return by_rows * share, by_weight * share, None, None, None, None, None
+        return (by_rows * share, by_weight * share if context.needs_input_grad[1] else None, *context.others)

@@ -228,7 +228,7 @@ RULES: dict[str, Callable[[list[dict[str, Any]], OptimizerRule, bool], torch.opt
 
 
 def parameter_groups(model: nn.Module, rule: OptimizerRule) -> list[dict[str, Any]]:
-    """Return two parameter groups for a PyTorch optimizer: with the rule's weight decay, and without."""
+    """Return two groups of what is trained for a PyTorch optimizer: with the rule's weight decay, and without."""
     exempt_layers = tuple(kind for name in rule.no_weight_decay_on for kind in LAYERS.get(name, ()))
     decayed: list[nn.Parameter] = []
     exempt: list[nn.Parameter] = []
@@ -236,7 +236,7 @@ def parameter_groups(model: nn.Module, rule: OptimizerRule) -> list[dict[str, An
     for layer in model.modules():
         for name, parameter in layer.named_parameters(recurse=False):
             bias = "bias" in rule.no_weight_decay_on and name.startswith(BIAS)
-            if id(parameter) not in grouped:
+            if id(parameter) not in grouped and parameter.requires_grad:
                 (exempt if bias or isinstance(layer, exempt_layers) else decayed).append(parameter)
                 grouped.add(id(parameter))
     return [

@@ -162,9 +162,20 @@ class SelfAttention(nn.Module):
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
         """(N, heads, T, size) each -> the same shape."""
-        p = self.dropout.p if self.training else 0.0
         causal = self.causal and query.shape[2] > 1  # a single position is the last one, and attends to all
+        return self.attended(query, key, value, attention_mask, causal)
+
+    def attended(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        causal: bool,
+    ) -> torch.Tensor:
+        """Return the same, of queries that attend to all keys or, if `causal`, to those before."""
         if self.fused:
+            p = self.dropout.p if self.training else 0.0
             return functional.scaled_dot_product_attention(query, key, value, attention_mask, p, causal)
         scores = query @ key.transpose(-2, -1) / math.sqrt(query.shape[-1])  # (N, heads, T, T)
         if causal:
@@ -414,11 +425,11 @@ def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
     """Set normal weights and zero biases. Layers that end a residual branch start smaller in deeper networks."""
     rule = model["initialisation"]
     for name, layer in network.named_modules():
-        if isinstance(layer, (nn.Linear, nn.Embedding)):
+        if isinstance(layer, (nn.Linear, nn.Embedding, nn.Conv2d)):
             ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "narrow")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             nn.init.normal_(layer.weight, std=deviation)
-        if isinstance(layer, nn.Linear) and layer.bias is not None:
+        if isinstance(layer, (nn.Linear, nn.Conv2d)) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
 
 

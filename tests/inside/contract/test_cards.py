@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from program import ROOT
 
-from entrypoints.contract import cards
+from entrypoints.contract import cards, reference
 
 SCHEMA = json.loads((ROOT / "schemas" / "card-1.0.json").read_text("utf-8"))
 FILES = sorted((ROOT / "entrypoints" / "workloads").glob("*.json"))
@@ -74,3 +74,22 @@ def test_a_card_with_an_unknown_key_is_refused():
     card["problem"]["model"]["colour"] = "green"
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(SCHEMA).validate(card)
+
+
+def test_a_reduced_network_is_a_workload_of_its_own():
+    card = cards.load()["llama_1b"]
+    reduced, stored = reference.reduced_card(card), reference.load(card)
+    assert stored is not None and reduced.problem["parameters"] == stored.parameters < card.problem["parameters"] / 100
+    assert reduced.identity != card.identity and reduced.title == f"{card.title}, reduced"
+    length, lengths = reduced.problem["input"]["length"], reduced.problem["generation"]
+    assert lengths["prompt"] + lengths["new"] <= length < card.problem["input"]["length"]
+    assert reduced.flops_per_unit("training") == 0, "nobody has counted its operations"
+    whole = cards.load()["resnet50"]
+    assert reference.reduced_card(whole) is whole
+
+
+def test_every_workload_belongs_to_a_set():
+    sets = {name: card.set for name, card in cards.load().items()}
+    assert sorted(set(sets.values())) == ["2026", "micro-benchmarks", "papers"]
+    assert list(sets.values()).count("papers") == 24
+    assert all(("microbenchmark" in card.tasks) == (card.set == "micro-benchmarks") for card in cards.load().values())

@@ -50,6 +50,18 @@ def test_a_smoke_run_is_small_and_explicit_options_win():
     assert configured("--smoke", "--batch-size", "5").batch_size == 5
 
 
+def test_a_smoke_run_on_a_cpu_computes_the_network_of_the_check_unless_it_has_data(tmp_path):
+    card, tokens = cards.load()["llama_1b"], tmp_path / "a.tokens"
+    smoke = resolve(parse(["llama_1b", "--smoke"]), card, None)
+    assert smoke.computed(card).problem["parameters"] < card.problem["parameters"] / 100
+    for other in (
+        resolve(parse(["llama_1b"]), card, None),
+        resolve(parse(["llama_1b", "--smoke"]), card, {"framework": "pytorch", "device": "cuda"}),
+        dataclasses.replace(smoke, data="tokens", data_path=str(tokens)),
+    ):
+        assert other.computed(card) is card
+
+
 def test_rest_before_a_run_is_for_measurements():
     assert configured().idle_seconds == 5.0 and configured("--smoke").idle_seconds == 0.0
     assert configured("--smoke", "--idle-seconds", "3").idle_seconds == 3.0

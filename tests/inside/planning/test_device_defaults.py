@@ -10,6 +10,7 @@ import pytest
 
 from entrypoints.contract import cards
 from entrypoints.contract.points import MICROBENCHMARK
+from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import present_device
 from entrypoints.metering.present_device import PresentDevice
 from entrypoints.planning import device_defaults
@@ -44,12 +45,17 @@ def configured(*words, framework="pytorch", device="cuda"):
 
 @pytest.mark.parametrize("card", MODELS, ids=lambda card: card.name)
 def test_every_card_has_defaults_for_gpus_and_ipus_with_a_source(card):
-    for kind in ("cuda", "xpu", "ipu"):
+    for kind in ("cuda", "xpu", "ipu") if card.set == "papers" else ("cuda", "xpu"):
         assert set(card.defaults[kind]) == set(card.tasks)
     assert card.sources["defaults"]
     for task in card.tasks:
         assert card.defaults["xpu"][task]["precision"] != "tf32", "which these GPUs do not have here"
-        assert card.defaults["ipu"][task]["precision"] in ("fp32", "fp16")
+        assert card.set != "papers" or card.defaults["ipu"][task]["precision"] in ("fp32", "fp16")
+
+
+def test_ipus_have_the_set_of_the_papers():
+    with pytest.raises(UsageError, match="llama_1b: the set of 2026 is not for IPUs"):
+        configured("llama_1b", device="ipu")
 
 
 @pytest.mark.parametrize("card", MODELS, ids=lambda card: card.name)

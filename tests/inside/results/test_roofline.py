@@ -181,6 +181,12 @@ def test_an_update_moves_weights_and_states_in_single_precision():
     assert parts.parts[0].bytes - whole.parts[0].bytes == 3 * 2 * parameters
 
 
+def test_an_update_moves_what_is_trained():
+    step = work("llama_8b_lora", "training", "--batch-size", "1", "--precision", "bf16")
+    read = 8039698432 - 128256 * 4096  # an embedding is looked up
+    assert step.parts[0].bytes == 8192 * 2 + 2 * read + 2 * 4 * 9437184 * 3
+
+
 def test_ranks_read_what_they_do_not_divide():
     """And what they keep on the host is not read from the device's memory."""
     words = ("--precision", "bf16", "--replicas", "2", "--batch-size", "4", "--micro-batch-size", "2")

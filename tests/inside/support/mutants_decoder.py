@@ -206,6 +206,59 @@ def embedding_times_the_root_of_the_width():
     return mock.patch.object(decoder.TokenEmbedding, "forward", forward)
 
 
+def adapting(change):
+    """What an adapter makes of an input, changed."""
+    linear = torch.nn.functional.linear
+
+    def forward(part, x):
+        return linear(x, part.weight) + change(part, x)
+
+    return mock.patch.object(decoder.AdaptedLinear, "forward", forward)
+
+
+def adapter_left_out():
+    return adapting(lambda part, x: 0 * part.up(part.down(x)))
+
+
+def adapter_without_its_rank():
+    return adapting(lambda part, x: part.up(part.down(x)) * part.scale * 16)
+
+
+def adapter_not_scaled():
+    return adapting(lambda part, x: part.up(part.down(x)))
+
+
+def adapter_scaled_by_the_root_of_its_rank():
+    """As rank-stabilised LoRA has it."""
+    return adapting(lambda part, x: part.up(part.down(x)) * part.scale * 4)
+
+
+def adapters_start_normal():
+    def begin(part):
+        torch.nn.init.normal_(part.down.weight, std=0.02)
+        torch.nn.init.zeros_(part.up.weight)
+
+    return mock.patch.object(decoder.AdaptedLinear, "begin", begin)
+
+
+def both_matrices_start_at_random():
+    begin = decoder.AdaptedLinear.begin
+
+    def changed(part):
+        begin(part)
+        torch.nn.init.kaiming_uniform_(part.up.weight, a=math.sqrt(5))
+
+    return mock.patch.object(decoder.AdaptedLinear, "begin", changed)
+
+
+ADAPTERS = (
+    adapter_left_out,
+    adapter_without_its_rank,
+    adapter_not_scaled,
+    adapter_scaled_by_the_root_of_its_rank,
+    adapters_start_normal,
+    both_matrices_start_at_random,
+)
 DECODER = (
     scores_not_scaled,
     scores_scaled_by_the_width,
@@ -230,5 +283,4 @@ DECODER = (
     shortcut_after_the_normalisation,
     embedding_times_the_root_of_the_width,
 )
-FINE = (epsilon_of_other_networks,)  # below the rounding of half precision: single precision, always checked, finds it
 STRETCHED = (long_waves_not_stretched, all_waves_stretched, waves_stretched_without_a_blend)

@@ -8,6 +8,7 @@ from unittest import mock
 
 import mutants
 import mutants_speech
+import mutants_vit
 import torch
 from mutants import (
     activations,
@@ -20,7 +21,7 @@ from mutants import (
     rule,
 )
 from mutants_chains import CHAINS
-from mutants_decoder import DECODER, STRETCHED
+from mutants_decoder import ADAPTERS, DECODER, STRETCHED, base_of_other_networks, epsilon_of_other_networks
 from torch import nn
 
 from entrypoints.data.generated import synthetic
@@ -342,6 +343,8 @@ PRETRAINING = (
     steps_of_adam_alone,
     lamb_with_bias_correction,
 )
+# Below the rounding of half precision: single precision, which is always checked too, finds them.
+FINE = (epsilon_of_other_networks, mutants_vit.epsilon_of_pytorch, mutants_vit.gelu_by_tanh)
 LLAMA = (
     *DECODER,
     *STRETCHED,
@@ -357,6 +360,19 @@ LLAMA = (
     gradients_clipped_one_by_one,
     betas_of_another_rule,
 )
+LORA = (
+    *(mistake for mistake in DECODER if mistake is not epsilon_of_other_networks),
+    *ADAPTERS,
+    last_normalisation_left_out,
+    initialisation_half_as_wide,
+    targets_not_shifted,
+    loss_summed_up,
+    optimizer_without_decay,
+    decay_in_the_gradient,
+    gradients_not_clipped,
+    gradients_clipped_one_by_one,
+    betas_of_another_rule,
+)
 MUTANTS = {
     **mutants.MUTANTS,
     **mutants_speech.MUTANTS,
@@ -364,9 +380,19 @@ MUTANTS = {
     "gpt_117m": (*GPT, *LEARNT),
     **dict.fromkeys(("gpt_800m", "gpt_13b", "gpt_175b"), (*GPT, turned_in_pairs, not_turned)),
     **dict.fromkeys(("llama_1b", "llama_3b", "llama_8b", "llama_70b", "llama_405b"), LLAMA),
+    "llama_8b_lora": (*LORA, *STRETCHED),
+    "llama2_70b_lora": tuple(mistake for mistake in LORA if mistake is not base_of_other_networks),
     **dict.fromkeys(("bert_base", "bert_large"), SQUAD),
     **dict.fromkeys(("bert_large_pretraining_128", "bert_large_pretraining_512"), PRETRAINING),
     "mcmc": CHAINS,
+    "vit_l16": (
+        *mutants_vit.VIT,
+        loss_summed_up,
+        decay_in_the_gradient,
+        gradients_not_clipped,
+        gradients_clipped_one_by_one,
+        betas_of_another_rule,
+    ),
     "lstm": (
         first_state_answers,
         mean_state_answers,

@@ -87,8 +87,9 @@ class Network(nn.Module):
             return torch.stack([output.start_logits, output.end_logits], -1)
         return torch.take_along_dim(output.prediction_logits, places[:, :, None], 1), output.seq_relationship_logits
 
-    def take(self, ours):
-        """Our weights, by the library's names."""
+    def take(self, ours, adapter=None):
+        """Our weights, by the library's names; what an adapter adds is added to them."""
+        ours = merged(ours, adapter) if adapter else ours
         keys = self.library.load_state_dict(dict(self.renamed(ours)), strict=False)
         assert not keys.unexpected_keys, keys
 
@@ -121,6 +122,18 @@ class Network(nn.Module):
         groups = weight.view(config.num_key_value_heads, sum(sizes), config.head_dim, -1).split(sizes, 1)
         for which, share in zip("qkv", groups):
             yield f"{layer}{which}_proj.weight", share.flatten(0, 2)
+
+
+def merged(ours, rule):
+    """The same weights without adapters."""
+    scale = rule["alpha"] / rule["rank"]
+    products = {
+        name.replace(".down.", "."): scale * ours[name.replace(".down.", ".up.")] @ value
+        for name, value in ours.items()
+        if ".down." in name
+    }
+    kept = {name: value for name, value in ours.items() if ".down." not in name and ".up." not in name}
+    return {name: value + products.get(name, 0) for name, value in kept.items()}
 
 
 def llama(model):

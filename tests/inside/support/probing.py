@@ -163,8 +163,7 @@ def rounded_weights(seed):
 
 def mutated(workload, precision):
     """(mutant, quantities); none of a mutant that a precision cannot compute."""
-    from mutants_decoder import FINE
-    from mutants_sequences import MUTANTS
+    from mutants_sequences import FINE, MUTANTS
 
     half = precision in ("bf16", "fp16")
     for mutant in (each for each in MUTANTS[workload] if not (half and each in FINE)):

@@ -18,6 +18,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "feed_forward": 112,
         "vocabulary": 97,
     },
+    "vit": {"image": 48, "layers": 2, "heads": 4, "width": 64, "feed_forward": 112, "classes": 17},
     "lstm": {"features": 5, "hidden": 24},
     "deep_voice_3": {
         "vocabulary": 31,
@@ -48,7 +49,12 @@ def smaller(card):
     if "scaling" in positions:  # some waves are long in so short a context
         problem["model"]["positions"] = {**positions, "scaling": {**positions["scaling"], "original": ORIGINAL}}
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
-    problem["parameters"] = sum(p.numel() for p in family_of(card).network(problem["model"]).parameters())
+    if "image" in problem["model"]:
+        problem["input"]["shape"] = [3, *[problem["model"]["image"]] * 2]
+    parameters = list(family_of(card).network(problem["model"]).parameters())
+    problem["parameters"] = sum(p.numel() for p in parameters)
+    if "trained" in problem:
+        problem["trained"] = sum(p.numel() for p in parameters if p.requires_grad)
     return card._replace(problem=problem)
 
 

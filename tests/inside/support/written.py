@@ -101,6 +101,18 @@ def network_of_torchvision(name):
     return of_torchvision(lambda: getattr(torchvision.models, name)())
 
 
+@of_torchvision
+def vision_transformer(model):
+    sizes = (model["image"], model["patch"], model["layers"], model["heads"], model["width"], model["feed_forward"])
+    made = torchvision.models.VisionTransformer(*sizes, num_classes=model["classes"])
+    for name, parameter in made.named_parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=model["initialisation"]["deviation"])
+        elif name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return made
+
+
 NETWORKS = {
     "resnext101_32x4d": resnext101_32x4d,
     "image_compression": image_compression,
@@ -122,6 +134,8 @@ def network_of(card):
     if card.name in NETWORKS:
         return NETWORKS[card.name](), NETWORKS[card.name].__doc__
     model = card.problem["model"]
+    if model["architecture"] == "vit":
+        return vision_transformer(model), vision_transformer.__doc__
     return WRITTEN[model["architecture"]](model), "the network written out from its card"
 
 
@@ -176,16 +190,18 @@ def updating(change):
     """
 
     def updater(model, rule):
-        memories: list[dict[str, Any]] = [{} for _ in model.parameters()]
-        kinds = kinds_of(model)
+        trained = [
+            (parameter, kind) for parameter, kind in zip(model.parameters(), kinds_of(model)) if parameter.requires_grad
+        ]
+        memories: list[dict[str, Any]] = [{} for _ in trained]
 
         @torch.no_grad()
         def update():
-            gradients = [parameter.grad for parameter in model.parameters()]
+            gradients = [parameter.grad for parameter, _ in trained]
             if "gradient_norm" in rule:
                 norm = math.sqrt(sum(float((gradient**2).sum()) for gradient in gradients))
                 gradients = [gradient * min(1.0, rule["gradient_norm"] / norm) for gradient in gradients]
-            for parameter, gradient, memory, kind in zip(model.parameters(), gradients, memories, kinds):
+            for (parameter, kind), gradient, memory in zip(trained, gradients, memories):
                 memory["decay"] = 0.0 if kind in rule["no_weight_decay_on"] else rule["weight_decay"]
                 memory["step"] = memory.get("step", 0) + 1
                 if rule["name"] not in ("adamw", "lamb"):

@@ -159,8 +159,8 @@ class Decoder(Parameters):
         self.add("words", "embedding", torch.randn(words, width) * deviation)
         for block in range(model["layers"]):
             self.norm(f"{block} attention norm")
-            self.matrix(f"{block} inwards", width, self.keys * (self.queries + 2) * self.size, deviation)
-            self.matrix(f"{block} outwards", model["heads"] * self.size, width, last)
+            self.adapted(f"{block} inwards", width, self.keys * (self.queries + 2) * self.size, deviation)
+            self.adapted(f"{block} outwards", model["heads"] * self.size, width, last)
             self.norm(f"{block} feed norm")
             self.matrix(f"{block} gate", width, model["feed_forward"], deviation)
             self.matrix(f"{block} wide", width, model["feed_forward"], deviation)
@@ -168,6 +168,9 @@ class Decoder(Parameters):
         self.norm("last norm")
         if not model["head"]["tied"]:
             self.matrix("output", width, words, deviation)
+        if "adapter" in model:
+            for name, place in self.places.items():
+                self.all[place].requires_grad_(name.endswith((" down", " up")))
 
     def norm(self, name):
         self.add(name, "normalisation", torch.ones(self.model["width"]))
@@ -175,13 +178,27 @@ class Decoder(Parameters):
     def matrix(self, name, inputs, outputs, deviation):
         self.add(name, "matrix", torch.randn(outputs, inputs) * deviation)
 
+    def adapted(self, name, inputs, outputs, deviation):
+        self.matrix(name, inputs, outputs, deviation)
+        if "adapter" in self.model:
+            rank = self.model["adapter"]["rank"]
+            self.add(f"{name} down", "matrix", (2 * torch.rand(rank, inputs) - 1) / math.sqrt(inputs))
+            self.add(f"{name} up", "matrix", torch.zeros(outputs, rank))
+
+    def apply_adapted(self, name):
+        """The matrix with what is added to it."""
+        if "adapter" not in self.model:
+            return self[name]
+        rule = self.model["adapter"]
+        return self[name] + rule["alpha"] / rule["rank"] * self[f"{name} up"] @ self[f"{name} down"]
+
     def normed(self, name, x):
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.model["normalisation"]["epsilon"]) * self[name]
 
     def attention(self, block, x):
         length = x.shape[1]
         hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-        rows = iter(self[f"{block} inwards"].split(self.size))
+        rows = iter(self.apply_adapted(f"{block} inwards").split(self.size))
         parts = []
         for _ in range(self.keys):
             queries = [turned(x @ next(rows).t(), self.model["positions"]) for _ in range(self.queries)]
@@ -189,7 +206,7 @@ class Decoder(Parameters):
             for query in queries:
                 scores = torch.einsum("nis,njs->nij", query, key) / math.sqrt(self.size)
                 parts.append(torch.softmax(scores.masked_fill(hidden, -math.inf), -1) @ value)
-        return torch.cat(parts, -1) @ self[f"{block} outwards"].t()
+        return torch.cat(parts, -1) @ self.apply_adapted(f"{block} outwards").t()
 
     def feed(self, block, x):
         gate = x @ self[f"{block} gate"].t()

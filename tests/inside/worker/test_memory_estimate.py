@@ -23,6 +23,16 @@ def test_the_model_needs_weights_gradients_and_what_the_optimizer_keeps():
     assert memory_estimate.estimate(CARD, resolved("--task", "inference")).model == pytest.approx(weights)
 
 
+def test_what_is_not_trained_has_no_gradients_and_states_and_may_be_half_as_precise():
+    card = cards.load()["llama_8b_lora"]
+    trained = 9437184
+    frozen = card.problem["parameters"] - trained
+    for precision, size in (("fp32", 4), ("bf16", 2)):
+        run = resolve(arguments.parse(["llama_8b_lora", "--precision", precision]), card, None)
+        need = memory_estimate.estimate(card, run).model
+        assert need == pytest.approx((trained * 16 + frozen * size) / 2**20)
+
+
 def test_the_batch_needs_as_much_per_sample_and_half_in_half_precision():
     single, many = (
         memory_estimate.estimate(CARD, resolved("--task", "inference", "--batch-size", size)).batch

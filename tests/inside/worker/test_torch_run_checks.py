@@ -30,7 +30,7 @@ from entrypoints.workloads.pytorch.lstm import LastState  # noqa: E402
 from entrypoints.workloads.pytorch.samplers import HamiltonianMonteCarlo  # noqa: E402
 
 CARDS = cards.load()
-TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_800m", "gpt_117m", "llama_1b")
+TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_800m", "gpt_117m", "llama_1b", "llama_8b_lora")
 
 
 def card_of(workload):

@@ -21,7 +21,9 @@ from entrypoints.workloads.pytorch import build, layers  # noqa: E402
 sys.path.append(str(ROOT / "benchmarks"))
 import plain  # noqa: E402
 
-CARDS = {name: card for name, card in cards.load().items() if cards.pictures(card.problem)}
+CARDS = {  # of convolutions
+    name: card for name, card in cards.load().items() if cards.pictures(card.problem) and card.family != "vit"
+}
 SMALL = 64  # pixels: the networks take any size, and this one takes little time
 
 

@@ -14,7 +14,7 @@ from sifmark.builds.listing import buildable, image_rows, recipe_rows, workload_
 from sifmark.builds.records import record_path
 from sifmark.builds.reproduce import reproduce_image
 from sifmark.commands import image as command
-from sifmark.commands.images import show_list
+from sifmark.commands.images import SETS, show_list
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.settings import Settings
 from sifmark.engines import open_engine
@@ -60,6 +60,16 @@ def test_workloads_have_their_bounds_on_a_device(capsys: pytest.CaptureFixture[s
     with refused(UsageError, "invalid-option") as raised:
         show_list("cpu", site, "table", "NVIDIA H200")
     assert raised.value.remedy == "sifmark list workloads --device 'NVIDIA H200'"
+
+
+def test_workloads_of_a_set(capsys: pytest.CaptureFixture[str], site: Settings) -> None:
+    show_list("workloads", site, "json", of_set="2026")
+    rows = json.loads(capsys.readouterr().out)["workloads"]
+    assert {row["set"] for row in rows} == {"2026"} and "llama_8b" in {row["name"] for row in rows}
+    assert {card["set"] for card in cards().values()} == set(SETS)
+    with refused(UsageError, "invalid-option") as raised:
+        show_list("cpu", site, "table", of_set="papers")
+    assert raised.value.remedy == "sifmark list workloads --set papers"
 
 
 def test_a_name_that_is_another_image_than_its_recipe_s_is_not_built(site: Settings) -> None:

@@ -93,7 +93,7 @@ class AttentionChoice:
         self.said: str | None = None  # what a result says of it
 
     def make(self, inputs: Any, most: int | None, training: bool) -> None:
-        """Choose at the first call: for texts (N, T), at most so many at once.
+        """Choose at the first call: for texts (N, T) or images, at most so many at once.
 
         The state of random generators, and the mode of the layer, are as before.
         """
@@ -102,6 +102,7 @@ class AttentionChoice:
         self.open = False
         layer: Any = self.layer
         samples, length = as_tuple(inputs)[0].shape[:2]
+        length = getattr(self.network, "length", length)  # of images, which have other axes
         masked = not layer.causal and getattr(self.network, "padded", False)
         mode, devices = layer.training, [self.hardware] if self.hardware.type == "cuda" else []
         with torch.random.fork_rng(devices=devices), torch.set_grad_enabled(training):
