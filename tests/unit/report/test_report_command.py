@@ -150,6 +150,12 @@ def test_invalid_documents_are_left_out_and_fail_the_command(
     assert "bad.json" in (target / PAGE).read_text()
 
 
+def test_of_one_result_a_warning_does_not_say_of_how_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = samples.write(tmp_path / "one", [samples.sample("alpha", "pictures", 8)])
+    assert main(["report", str(alone), "--output", str(tmp_path / "report"), "-q"]) == 0
+    assert "not for publication: few repeats\n" in capsys.readouterr().err
+
+
 def test_results_are_put_beside_others(results: Path, tmp_path: Path) -> None:
     earlier = tmp_path / "earlier"
     earlier.mkdir()
