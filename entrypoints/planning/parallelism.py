@@ -289,6 +289,10 @@ def _require_transformer(options: Options, card: Card) -> None:
         raise UsageError(
             f"{_parts(options)}: {card.name} is no row of equal blocks of attention", "take --strategy fsdp"
         )
+    if "adapter" in model and options.tensor > 1:
+        raise UsageError(
+            f"--tensor {options.tensor}: adapters of {card.name} are not divided", "take --strategy fsdp in its place"
+        )
     heads = math.gcd(model["heads"], head_sizes(model).kv_heads)
     features = math.gcd(heads, model["feed_forward"])
     if features % options.tensor:

@@ -371,6 +371,11 @@ def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
         resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
 
 
+def test_adapters_are_not_divided():
+    with pytest.raises(UsageError, match="adapters of llama_8b_lora are not divided. Take --strategy fsdp"):
+        resolve(parse(["llama_8b_lora", "--tensor", "2"]), cards.load()["llama_8b_lora"], CUDA)
+
+
 def test_instances_of_ipus_have_their_stages_within():
     options = parse(["gpt2", "--replicas", "4", "--stages", "2", "--micro-batch-size", "1", "--batch-size", "16"])
     configuration = dataclasses.replace(resolve(options, cards.load()["gpt2"], IPU), instances=2)
