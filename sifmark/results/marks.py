@@ -165,11 +165,6 @@ def meaning_of_letters(letters: Container[str]) -> str:
     return ", ".join(f"{mark.symbol} {mark.name}" for mark in MARKS if mark.symbol in letters)
 
 
-def marks_of(documents: Iterable[Document]) -> tuple[Mark, ...]:
-    """Return the marks of a number that rests on these results, its repeats."""
-    return marks_of_number(map(marks_of_result, documents))
-
-
 def marks_of_result(document: Document) -> tuple[Mark, ...]:
     """Return the marks of a result by itself."""
     return tuple(mark for mark, applies in _APPLIES.items() if applies(document))

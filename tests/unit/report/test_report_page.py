@@ -28,7 +28,7 @@ from sifmark.results.comparison.exports import as_json
 from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.query import Query
 from sifmark.results.comparison.tables import ratio_text
-from sifmark.results.marks import marks_of
+from sifmark.results.marks import marks_of_number, marks_of_result
 from sifmark.studies.load import load_study
 from sifmark.studies.study import System
 
@@ -292,7 +292,7 @@ def test_marks_are_explained_where_they_are(tmp_path: Path) -> None:
     page = parsed(page_of(samples.write(tmp_path, documents)))
     assert any("Do not publish yet" in text for text, _ in page.texts)
     titles = {attributes["title"] for tag, attributes in page.elements if tag == "abbr"}
-    assert "test base" in titles and titles <= {mark.name for mark in marks_of(documents)}
+    assert "test base" in titles and titles <= {mark.name for mark in marks_of_number(map(marks_of_result, documents))}
 
 
 def test_questions_of_a_study_are_on_the_page(tmp_path: Path) -> None:
