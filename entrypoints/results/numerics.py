@@ -83,6 +83,11 @@ class Numerics:
         return {"state": self.state, **reason, **took, "precisions": precisions, "run_checks": of_run}
 
 
+def cut_by(state: str) -> str:
+    """Return how the reason of a check begins that ended in a state."""
+    return f"the check ended in {state}"
+
+
 def not_run(reason: str) -> Numerics:
     """Return the result of a check that did not run."""
     return Numerics(NOT_RUN, reason)

@@ -58,7 +58,7 @@ def _skipped(resolved: Configuration) -> Numerics:
 
 
 def _cut(outcome: Outcome) -> str:
-    return f"the check ended in {outcome.state}: {outcome.message}"
+    return f"{numerics.cut_by(outcome.state)}: {outcome.message}"
 
 
 def probe(

@@ -9,6 +9,8 @@ from typing import Any, Iterator, Mapping
 
 from entrypoints.contract.points import MEMORY_COPY, MICROBENCHMARK
 from entrypoints.metering.meter import OTHER, POWER
+from entrypoints.results.numerics import cut_by
+from entrypoints.results.outcome import STOPS
 from entrypoints.system import openmp
 from entrypoints.system.console import folded
 
@@ -180,7 +182,7 @@ def _title(document: Document) -> str:
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
     seconds, numerics = _seconds_of_run(document), document["numerics"]
     took = duration_text(seconds)
-    if numerics["state"] == "not_run" and "seconds" in numerics:  # it was stopped before the run began
+    if status["state"] in STOPS and numerics.get("reason", "").startswith(cut_by(status["state"])):
         took = f"{duration_text(seconds + numerics['seconds'])}, during the correctness check"
     clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
     what = f"{workload['name']} {workload['task']}  {configuration['precision']}  batch {configuration['batch_size']}"

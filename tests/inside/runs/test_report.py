@@ -59,12 +59,23 @@ def test_on_a_terminal_lines_are_folded_between_words_but_for_what_is_copied(who
     assert " ".join(" ".join(lines).split()) == " ".join(" ".join(at_once).split()) and len(lines) > len(at_once)
 
 
-def test_a_run_that_was_stopped_in_its_check_says_so_and_how_long_that_took(whole):
-    whole["status"] = {**whole["status"], "state": "interrupted", "message": "stopped by SIGINT"}
-    whole["numerics"] = {"state": "not_run", "reason": "cut", "seconds": 20.0, "precisions": [], "run_checks": []}
-    assert report(whole, None)[0].endswith("interrupted in 32 s, during the correctness check: stopped by SIGINT")
-    del whole["numerics"]["seconds"]
-    assert report(whole, None)[0].endswith("interrupted in 12 s: stopped by SIGINT")
+@pytest.mark.parametrize(
+    ("state", "reason", "said"),
+    [
+        (
+            "interrupted",
+            "the check ended in interrupted: stopped",
+            "interrupted in 32 s, during the correctness check: ",
+        ),
+        ("interrupted", "the check was skipped (--smoke)", "interrupted in 12 s: "),
+        ("interrupted", "the check ended in crashed: no", "interrupted in 12 s: "),
+        ("crashed", "the check ended in crashed: no", "crashed in 12 s: "),
+    ],
+)
+def test_a_run_that_was_stopped_in_its_check_says_so_and_how_long_that_took(whole, state, reason, said):
+    whole["status"] = {**whole["status"], "state": state, "message": "why"}
+    whole["numerics"] = {"state": "not_run", "reason": reason, "seconds": 20.0, "precisions": [], "run_checks": []}
+    assert report(whole, None)[0].endswith(f"{said}why")
 
 
 def test_the_report_has_the_number_first_and_the_place_last(whole):
