@@ -32,7 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from entrypoints.contract import cards
-from entrypoints.contract.group import ALONE
+from entrypoints.contract.group import ALONE, Parallelism
 from entrypoints.contract.messages import Phase, Scheduled
 from entrypoints.contract.points import MATMUL, Point
 from entrypoints.contract.session import BatchPartition, rule_of
@@ -436,7 +436,7 @@ def rank(strategy: str, workload: str, kind: str, precision: str, *numbers: str)
     batch_size, steps, warmup = map(int, numbers)
     device = importlib.import_module(f"entrypoints.devices.pytorch.{kind}")
     device.prepare(precision, host.usable_cores())
-    joined = {} if strategy == NONE else {"group": group.join(ALONE, kind, strategy, False, lambda _: None)}
+    joined = {} if strategy == NONE else {"group": group.join(ALONE, kind, Parallelism(strategy), lambda _: None)}
     card = cards.load()[workload]
     rule, model = rule_of(card.problem, batch_size), build.model(card, 0)
     session = device.open_session(model, rule, precision, None, BatchPartition(batch_size), **joined)

@@ -177,6 +177,7 @@ def _settle_configuration(document: dict[str, Any]) -> None:
     given |= {"micro_batch_size": given["batch_size"], "gradient_accumulation": 1, "device_iterations": 1}
     given |= {"cpu_bind": "auto", "offload": False, "instances": 1, "memory_proportion": None, "io_tiles": None}
     given.pop("precision_kind", None)  # it follows from what tests change: the precision, the device and the task
+    given |= {"virtual_stages": 1, "tensor": 1, "shards": None}
     given |= {"stages": 1, "strategy": None, "replicas": 1, "meter": "auto", "repeat": {"index": 1, "of": 1}}
     given |= {"data": document["data"]["source"], "evaluation_path": None, "smoke": given["smoke"]}
     synthetic = given["data"] == "synthetic"

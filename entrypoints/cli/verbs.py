@@ -86,7 +86,8 @@ def shared_launch(options: Options, runs: Sequence[Configuration]) -> Launch | N
         return None
     for run in runs:
         if run.ranks % launch.tasks:
-            asked = f"--stages {run.stages}" if run.stages > 1 else f"--replicas {run.ranks}"
+            degrees = {"--replicas": run.replicas, "--stages": run.stages, "--tensor": run.tensor}
+            asked = " ".join(f"{option} {degree}" for option, degree in degrees.items() if degree > 1)
             raise UsageError(
                 f"{asked}: {launch.launcher} has started {launch.tasks} tasks, which cannot share them equally",
                 "give a multiple, or start another number of tasks",

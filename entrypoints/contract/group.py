@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from typing import NamedTuple, Protocol, Sequence
 
+from entrypoints.contract.choices import SHARDED
 from entrypoints.contract.statuses import RunError
 
 LOOPBACK = "127.0.0.1"
@@ -21,6 +23,43 @@ class Place(NamedTuple):
     local_world: int
     address: str = LOOPBACK  # of the node of the first rank
     share: Sequence[int] = (0, 1)  # which of how many equal parts of the processors that its parent may use
+
+
+class Mesh(NamedTuple):
+    """How many ranks lie along each dimension of the grid that they form, the outermost first.
+
+    Neighbours along `tensor` exchange most and are on one node; stages of a pipeline exchange least.
+    """
+
+    pipeline: int  # stages of a model, each a row of blocks
+    replicate: int  # groups of `shard` ranks, whose gradients are averaged
+    shard: int  # ranks that divide each weight
+    tensor: int  # ranks that divide each block's matrices
+
+    @property
+    def ranks(self) -> int:
+        """All of them."""
+        return math.prod(self)
+
+
+class Parallelism(NamedTuple):
+    """How ranks compute one model together: what divides it, and how those with different samples train."""
+
+    strategy: str | None
+    stages: int = 1
+    tensor: int = 1
+    shards: int | None = None  # ranks that share one copy of what a strategy divides; None: those of a node
+    virtual_stages: int = 1  # of each rank of a pipeline
+    offload: bool = False
+
+    def mesh(self, world: int, of_a_node: int) -> Mesh:
+        """Return the mesh of all ranks, of which so many are on each node."""
+        replicas = world // (self.stages * self.tensor)
+        if self.strategy not in SHARDED:
+            return Mesh(self.stages, replicas, 1, self.tensor)
+        near = min(replicas, of_a_node // self.tensor)
+        shards = self.shards or (near if near > 1 and replicas % near == 0 else replicas)
+        return Mesh(self.stages, replicas // shards, shards, self.tensor)
 
 
 class Connected(NamedTuple):

@@ -305,6 +305,8 @@ def _is(word: str, value: Any, anything: bool) -> bool:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST
     if word in ("Sequence[float]", "list[float]"):
         return isinstance(value, list) and all(_is("float", item, anything) for item in value)
+    if word == "list[int]":
+        return isinstance(value, list) and all(_is("int", item, anything) for item in value)
     if word == "list[str]":
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     if word == "dict[str, str]":

@@ -114,6 +114,7 @@ class BatchPartition(NamedTuple):
     stages: int = 1  # parts of a copy of the model
     strategy: str | None = None  # one of choices.STRATEGIES, if there are several stages
     memory: IpuMemory = IpuMemory()
+    tensor: int = 1  # devices that divide each block
 
     @property
     def samples(self) -> int:
@@ -122,8 +123,8 @@ class BatchPartition(NamedTuple):
 
     @property
     def devices(self) -> int:
-        """Devices that all replicas use: one for each stage; phases run in turn on one device."""
-        return self.replicas * (1 if self.strategy == "phased" else self.stages)
+        """Devices that all replicas use: one for each part of a stage; phases run in turn on one device."""
+        return self.replicas * self.tensor * (1 if self.strategy == "phased" else self.stages)
 
 
 def rule_of(problem: Mapping[str, Any], batch_size: int, task: str = "training") -> Rule:
@@ -245,6 +246,7 @@ class DeviceFacts(NamedTuple):
     execution: str  # how the model was run: eager or compiled, memory layout
     simulated: bool
     identifier: str | None = None  # the device's name in the vendor's management library, if the framework reports it
+    mesh: list[int] | None = None  # ranks along each dimension of `group.Mesh`, if they compute one model together
 
 
 class Executed(NamedTuple):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Mapping
 
-from entrypoints.contract.choices import MODEL_PARALLEL
-
 SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation, and of a weight in a product
 STATES_PER_PARAMETER = {
@@ -15,13 +13,12 @@ STATES_PER_PARAMETER = {
     "adamw": 2,
     "lamb": 2,
 }  # numbers that the optimizer keeps for each parameter
-# What ranks divide, by strategy.
+# What replicas divide, by strategy.
 DIVIDED = {
     "fsdp": ("weights", "gradients", "states"),
     "zero1": ("states",),
     "zero2": ("gradients", "states"),
     "zero3": ("weights", "gradients", "states"),
-    **dict.fromkeys(MODEL_PARALLEL, ("weights", "gradients", "states")),
 }
 
 

@@ -41,6 +41,9 @@ class Options(NamedTuple):
     replicas: int
     device_iterations: int | None
     stages: int
+    virtual_stages: int
+    tensor: int
+    shards: int | str | None
     strategy: str | None
     memory_proportion: tuple[float, ...] | None
     io_tiles: int | None
@@ -232,11 +235,31 @@ def _add_division(grammar: argparse.ArgumentParser) -> None:
         metavar="N",
         help="batches per call (IPUs, and GPUs in TensorFlow); default: the workload's or 1",
     )
-    add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="parts of the model, a device for each")
+    add("--stages", type=values.whole(1, 256), default=1, metavar="N", help="stages of a pipeline, a device for each")
+    add(
+        "--virtual-stages",
+        type=values.whole(1, 64),
+        default=1,
+        metavar="N",
+        help="of each device of a pipeline, whose schedule is interleaved then (CPUs and GPUs)",
+    )
+    add(
+        "--tensor",
+        type=values.whole(1, 256),
+        default=1,
+        metavar="N",
+        help="devices that divide each block, by heads and features (CPUs and GPUs)",
+    )
+    add(
+        "--shards",
+        type=values.shards,
+        metavar="N|all",
+        help="replicas that share one copy of what --strategy fsdp divides; default: those of a node",
+    )
     add(
         "--strategy",
         choices=STRATEGIES,
-        help="how stages compute a model (default: pipelined), or how replicas train together (default: ddp)",
+        help="how replicas train together (default: ddp), or how the stages of IPUs take turns (default: pipelined)",
     )
     add(
         "--memory-proportion",

@@ -8,7 +8,7 @@ from typing import Any, Sequence, TypedDict
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
 from entrypoints.contract.choices import PIPELINED, MeasuredPeak
-from entrypoints.contract.group import Place
+from entrypoints.contract.group import Parallelism, Place
 from entrypoints.contract.session import BatchPartition, IpuMemory
 from entrypoints.contract.target import Target
 from entrypoints.planning import compilation, parallelism
@@ -42,6 +42,9 @@ class Configuration:
     instances: int  # processes with equally many replicas of IPUs each, as poprun has started them
     device_iterations: int  # per call: updates in training, micro-batches of a replica in inference
     stages: int
+    virtual_stages: int  # of each rank of a pipeline
+    tensor: int  # ranks that divide each block
+    shards: int | None  # ranks that share one copy of what a strategy divides; None: those of a node
     strategy: str | None
     memory_proportion: Sequence[float] | None  # of an IPU, for what operations need: of all stages, or of each
     io_tiles: int | None  # of an IPU
@@ -95,7 +98,7 @@ class Configuration:
     @property
     def ranks(self) -> int:
         """The processes that compute the run."""
-        return parallelism.ranks(self.device, self.replicas, self.stages, self.instances)
+        return parallelism.ranks(self.device, self.replicas, self.stages * self.tensor, self.instances)
 
     @property
     def devices(self) -> int:
@@ -103,9 +106,15 @@ class Configuration:
         return self.partition._replace(replicas=self.replicas).devices
 
     @property
-    def ranks_of_a_replica(self) -> int:
-        """The ranks that compute the same samples, each with a part of the model."""
-        return 1 if self.device == "ipu" else self.stages
+    def first_ranks(self) -> Sequence[int]:
+        """A rank of each replica: others of it compute the same samples, each with a part of the model."""
+        return range(self.ranks) if self.device == "ipu" else range(0, self.replicas * self.tensor, self.tensor)
+
+    @property
+    def parallelism(self) -> Parallelism:
+        """How the ranks compute one model together."""
+        degrees = (self.stages, self.tensor, self.shards, self.virtual_stages)
+        return Parallelism(self.strategy, *degrees, self.offload)
 
     @property
     def recomputed_by_framework(self) -> bool:
@@ -136,8 +145,9 @@ class Configuration:
 
     def data_place(self, place: Place) -> Place:
         """Return the place of a rank among the replicas: ranks of one replica have the same samples."""
-        parts = self.ranks_of_a_replica
-        return place._replace(rank=place.rank // parts, world=place.world // parts)
+        if self.device == "ipu":
+            return place
+        return place._replace(rank=place.rank // self.tensor % self.replicas, world=self.replicas)
 
     @property
     def partition(self) -> BatchPartition:
@@ -150,6 +160,7 @@ class Configuration:
             self.stages,
             self.strategy,
             IpuMemory(self.memory_proportion, self.io_tiles, self.activation_checkpointing, self.offload),
+            self.tensor,
         )
 
     def as_json(self) -> dict[str, Any]:

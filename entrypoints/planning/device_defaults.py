@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, TypedDict
 
-from entrypoints.contract.choices import FSDP, ZERO
 from entrypoints.metering import present_device
 from entrypoints.metering.present_device import PresentDevice
 from entrypoints.planning.arguments import Options
@@ -88,8 +87,7 @@ def _obstacle(framework: str, options: Options, device: PresentDevice) -> str | 
         (options.smoke, "--smoke is to be quick"),
         (options.concurrency, "a request may come before a model is compiled"),
         (options.find_max_batch, "each trial would compile again"),
-        (options.stages > 1, "parts of a model are not compiled"),
-        (options.strategy in (FSDP, *ZERO[1:]), f"--strategy {options.strategy} is not compiled"),
+        (options.stages * options.tensor > 1, "parts of a model are compiled only if it is asked for"),
         (options.activation_checkpointing, "a compiler decides itself what is computed again"),
     )
     return next((why for holds, why in asked if holds), None) or obstacle_to_triton(device.capability)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping
 
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, head_sizes
 from entrypoints.contract.choices import (
+    ALL,
     DATA_PARALLEL,
     DDP,
     FSDP,
     IPU_SCHEDULES,
-    MODEL_PARALLEL,
-    OFFLOADED,
     PIPELINED,
+    SHARDED,
     TENSOR,
     ZERO,
 )
@@ -25,9 +25,14 @@ from entrypoints.planning.arguments import Options
 SEVERAL_PER_CALL = (("pytorch", "ipu"), ("tensorflow", "ipu"), ("tensorflow", "cuda"))
 
 
-def ranks(device: str, replicas: int, stages: int, instances: int = 1) -> int:
-    """Return the processes of a run: one for each stage of each replica, but of IPUs one computes several."""
-    return instances if device == "ipu" else replicas * stages
+def ranks(device: str, replicas: int, parts: int, instances: int = 1) -> int:
+    """Return the processes of a run: one for each part of each replica, but of IPUs one computes several."""
+    return instances if device == "ipu" else replicas * parts
+
+
+def shards(options: Options) -> int | None:
+    """Return how many replicas share what a strategy divides, if that was asked for."""
+    return options.replicas if options.shards == ALL else options.shards  # type: ignore[return-value]
 
 
 def with_defaults(options: Options, defaults: Mapping[str, Any], device: str) -> Options:
@@ -55,7 +60,7 @@ def partition(options: Options, batch_size: int, device: str, usual: int | None,
     """
     trained, strategy = options.task == "training", _strategy(options, device)
     whole = options.find_max_batch or options.concurrency  # a request's latency is measured in parts of one call
-    by_stages, filling = strategy == PIPELINED and device != "ipu", _filling(options, device, card)
+    by_stages, filling = options.stages > 1 and device != "ipu", _filling(options, device, card)
     step = (usual or 0) * options.replicas  # samples that all ranks compute at once
     fits = step > 0 and batch_size % step == 0 and not whole and (not by_stages or batch_size >= filling * step)
     usually = options.replicas * (options.stages if by_stages else 1)
@@ -67,11 +72,17 @@ def partition(options: Options, batch_size: int, device: str, usual: int | None,
             "replicas",
             f"give a multiple of {at_once * options.replicas}, or another --micro-batch-size",
         )
-    if strategy == PIPELINED and times < filling:
+    if (strategy == PIPELINED or by_stages) and times < filling:
         raise UsageError(
             f"--stages {options.stages}: in {options.task} a pipeline is filled by {filling} micro-batches, and "
             f"--batch-size {batch_size} has {times} for each replica",
             "give --strategy sharded" if whole else "give a larger batch, or a smaller --micro-batch-size",
+        )
+    if options.virtual_stages > 1 and times % options.stages:
+        raise UsageError(
+            f"--virtual-stages {options.virtual_stages}: stages take turns in rounds of {options.stages} micro-batches,"
+            f" and --batch-size {batch_size} has {times} for each replica",
+            "give a multiple of them",
         )
     accumulation, iterations = (times, options.device_iterations or 1) if trained else (1, times)
     partition = BatchPartition(at_once, accumulation, options.replicas, iterations, options.stages, strategy)
@@ -96,24 +107,38 @@ def _filling(options: Options, device: str, card: Card) -> int:
 
 
 def _strategy(options: Options, device: str) -> str | None:
-    """Return how stages take turns, or how ranks train together; None for one device, and for copies that answer."""
-    asked, replicated = options.strategy, options.replicas > 1 and device != "ipu"
-    only_ipus = asked in IPU_SCHEDULES and asked != PIPELINED
-    elsewhere = "IPUs" if only_ipus else "CPUs and GPUs" if asked == TENSOR else None
-    if elsewhere and (elsewhere == "IPUs") != (device == "ipu"):
-        raise UsageError(f"--strategy {asked} is for {elsewhere}", f"take --strategy {PIPELINED}")
-    if asked in (*IPU_SCHEDULES, *MODEL_PARALLEL) and options.stages == 1:
-        raise UsageError(f"--strategy {asked}: one stage is all of the model", "add --stages 2 or more")
-    if asked in DATA_PARALLEL and not (replicated and options.task == "training"):
+    """Return how ranks train together, or what divides a single copy of the model; None for one device, and for copies
+    that answer. Of IPUs, how stages take turns."""
+    asked = options.strategy
+    if device == "ipu":
+        return _schedule_of_ipus(options)
+    if asked in IPU_SCHEDULES and asked != PIPELINED:
+        raise UsageError(f"--strategy {asked} is for IPUs", f"take --strategy {PIPELINED}")
+    replicated = options.replicas > 1 and options.task == "training"
+    if asked in DATA_PARALLEL and not replicated:
         raise UsageError(f"--strategy {asked} is for training on several devices", "add --replicas 2 or more")
-    if asked in (FSDP, *ZERO[1:]) and options.compile:
+    degrees = {PIPELINED: ("--stages", options.stages), TENSOR: ("--tensor", options.tensor)}
+    if asked in degrees and degrees[asked][1] == 1:
+        raise UsageError(f"--strategy {asked}: one device has all of the model", f"add {degrees[asked][0]} 2 or more")
+    if asked in degrees and replicated:
         raise UsageError(
-            f"--compile with --strategy {asked}: what gathers weights or divides gradients is not compiled",
-            "leave one of them out, or take --strategy ddp or zero1",
+            f"--strategy {asked} with --replicas {options.replicas}: it does not say how replicas train together",
+            f"take --strategy {FSDP}, and keep {degrees[asked][0]}",
         )
-    if options.stages > 1:
-        return asked or (PIPELINED if options.task == "training" or device == "ipu" else TENSOR)
-    return asked or (DDP if replicated and options.task == "training" else None)
+    if replicated:
+        return asked or (FSDP if options.tensor > 1 else DDP)
+    return asked or (PIPELINED if options.stages > 1 else TENSOR if options.tensor > 1 else None)
+
+
+def _schedule_of_ipus(options: Options) -> str | None:
+    asked = options.strategy
+    if asked == TENSOR:
+        raise UsageError(f"--strategy {asked} is for CPUs and GPUs", f"take --strategy {PIPELINED}")
+    if asked in IPU_SCHEDULES and options.stages == 1:
+        raise UsageError(f"--strategy {asked}: one stage is all of the model", "add --stages 2 or more")
+    if asked in DATA_PARALLEL:
+        raise UsageError(f"--strategy {asked} is for training on several devices", "add --replicas 2 or more")
+    return (asked or PIPELINED) if options.stages > 1 else None
 
 
 def recomputed(options: Options, framework: str) -> bool:
@@ -142,8 +167,8 @@ def offloaded(options: Options, device: str, precision: str) -> bool:
         if options.task != "training":
             raise UsageError(f"--offload: {options.task} has no optimizer states", "leave it out")
         return True
-    if options.strategy not in OFFLOADED:
-        raise UsageError(f"--offload is for --strategy {', '.join(OFFLOADED)}", "choose one of them, or leave it out")
+    if options.strategy not in SHARDED:
+        raise UsageError(f"--offload is for --strategy {', '.join(SHARDED)}", "choose one of them, or leave it out")
     if device == "cpu":
         raise UsageError("--offload: a CPU keeps all in the memory of the host", "leave it out")
     if precision == "fp16":
@@ -154,18 +179,19 @@ def offloaded(options: Options, device: str, precision: str) -> bool:
 def require(options: Options, card: Card, framework: str, device: str) -> None:
     """Raise UsageError for a division of the work that the framework, device, task or card does not have."""
     _require_ipu(options, framework, device)
-    if device == "hpu" and (options.stages > 1 or options.strategy not in (None, DDP)):
-        given = f"--stages {options.stages}" if options.stages > 1 else f"--strategy {options.strategy}"
+    if device == "hpu" and (_parts(options) or options.strategy not in (None, DDP)):
+        given = _parts(options) or f"--strategy {options.strategy}"
         raise UsageError(f"{given}: on Gaudi, devices train by --strategy {DDP} here, and by no other", "leave it out")
     if (framework, device) not in SEVERAL_PER_CALL and (options.device_iterations or 1) > 1:
         raise UsageError("--device-iterations is for IPUs, and for GPUs in TensorFlow", "leave it out")
     if device != "ipu" and (options.device_iterations or 1) > 1 and options.replicas > 1:
         raise UsageError("--device-iterations with --replicas: ranks exchange gradients between calls", "leave one out")
-    if options.stages > 1 and framework != "pytorch":
-        raise UsageError(f"--stages {options.stages}: only PyTorch cuts models here", "leave it out")
-    if options.stages > 1 and device != "ipu":
+    if _parts(options) and framework != "pytorch":
+        raise UsageError(f"{_parts(options)}: only PyTorch cuts models here", "leave it out")
+    if _parts(options) and device != "ipu":
         _require_transformer(options, card)
         _require_parts(options)
+    _require_degrees(options, device)
     if (framework, device) == ("tensorflow", "ipu"):
         for name, wanted in {"--replicas": options.replicas > 1, "--offload": options.offload}.items():
             if wanted:
@@ -212,7 +238,7 @@ def _require_whole(options: Options, framework: str, device: str) -> None:
             f"--device-iterations: of {options.task} they follow from --batch-size and --micro-batch-size",
             "leave it out",
         )
-    divided = max(options.replicas, ranks(device, options.replicas, options.stages)) > 1
+    divided = max(options.replicas, ranks(device, options.replicas, options.stages * options.tensor)) > 1
     if options.find_max_batch and (options.micro_batch_size or several or divided):
         raise UsageError(
             "--find-max-batch searches on one replica for what fits at once",
@@ -250,38 +276,77 @@ def _require_ranks(options: Options) -> None:
             raise UsageError(f"{name} with --replicas {options.replicas}: {why}", remedy)
 
 
+def _parts(options: Options) -> str:
+    """Return the options that divide one copy of a model; nothing if it is whole."""
+    degrees = {"--stages": options.stages, "--tensor": options.tensor}
+    return " ".join(f"{option} {degree}" for option, degree in degrees.items() if degree > 1)
+
+
 def _require_transformer(options: Options, card: Card) -> None:
-    where, model = f"--stages {options.stages}", card.problem.get("model", {})
-    if card.family != "transformer":
-        raise UsageError(f"{where}: {card.name} is no row of equal blocks of attention", "take --strategy fsdp")
-    if options.strategy == TENSOR:
-        features = math.gcd(model["heads"], model["feed_forward"])
-        if features % options.stages:
-            raise UsageError(
-                f"{where} with --strategy {TENSOR}: {card.name} has {model['heads']} heads and {model['feed_forward']} "
-                "inner features, which parts of a block divide equally",
-                f"give a divisor of {features}",
-            )
-    elif model["layers"] < options.stages:
-        raise UsageError(f"{where}: {card.name} has {model['layers']} blocks", "give as many stages or fewer")
+    """Raise UsageError for a network that is not divided into so many parts."""
+    model, given = card.problem.get("model", {}), card.problem.get("input", {})
+    if card.family not in ("transformer", "decoder"):
+        raise UsageError(
+            f"{_parts(options)}: {card.name} is no row of equal blocks of attention", "take --strategy fsdp"
+        )
+    heads = math.gcd(model["heads"], head_sizes(model).kv_heads)
+    features = math.gcd(heads, model["feed_forward"])
+    if features % options.tensor:
+        raise UsageError(
+            f"--tensor {options.tensor}: {card.name} has {heads} heads and {model['feed_forward']} inner features, that "
+            "parts of a block divide equally",
+            f"give a divisor of {features}",
+        )
+    if options.task == "training" and given.get("length", 0) % options.tensor:
+        raise UsageError(
+            f"--tensor {options.tensor}: {card.name} has {given['length']} positions, of which each device has as many",
+            "give a divisor of them",
+        )
+    stages = options.stages * options.virtual_stages
+    if model["layers"] < stages:
+        virtual = f" --virtual-stages {options.virtual_stages}" if options.virtual_stages > 1 else ""
+        raise UsageError(
+            f"--stages {options.stages}{virtual}: {card.name} has {model['layers']} blocks",
+            "give as many stages or fewer",
+        )
 
 
 def _require_parts(options: Options) -> None:
     """Raise UsageError for what ranks with parts of a model cannot do."""
-    where = f"--stages {options.stages}"
-    if options.strategy not in (None, *MODEL_PARALLEL, *IPU_SCHEDULES):
-        raise UsageError(f"{where} with --strategy {options.strategy}: it has no stages", "leave one of them out")
-    if options.strategy == PIPELINED and options.task != "training":
+    where = _parts(options)
+    if options.stages > 1 and options.task != "training":
         raise UsageError(
-            f"{where} with --strategy {PIPELINED}: in {options.task} all stages but one would wait",
-            f"take --strategy {TENSOR}",
+            f"{where}: in {options.task} all stages of a pipeline but one would wait", "take --tensor in its place"
         )
     if options.concurrency:
         raise UsageError(f"{where} with --concurrency: requests are answered by one device", "leave one of them out")
-    if options.replicas > 1:
+    if options.strategy == ZERO[0] or (options.tensor > 1 and options.strategy == DDP):
         raise UsageError(
-            f"{where} with --replicas {options.replicas}: stages are those of one copy of the model here",
-            "leave one of them out, or take --strategy fsdp with as many replicas",
+            f"{where} with --strategy {options.strategy}: it wants whole models", f"take --strategy {FSDP}"
         )
-    if options.compile:
-        raise UsageError(f"--compile with {where}: parts of a model are not compiled here", "leave one of them out")
+    if options.compile and options.task != "training":
+        raise UsageError(f"--compile with {where}: parts that answer are not compiled here", "leave one of them out")
+
+
+def _require_degrees(options: Options, device: str) -> None:
+    """Raise UsageError for degrees that do not fit each other, or the device."""
+    if device == "ipu":
+        asked = (
+            (options.tensor > 1, "--tensor"),
+            (options.virtual_stages > 1, "--virtual-stages"),
+            (options.shards, "--shards"),
+        )
+        for given, name in asked:
+            if given:
+                raise UsageError(f"{name} is for CPUs and GPUs", "leave it out")
+    if options.virtual_stages > 1 and options.stages == 1:
+        raise UsageError(f"--virtual-stages {options.virtual_stages}: there is no pipeline", "add --stages 2 or more")
+    groups = shards(options)
+    if groups is None:
+        return
+    if options.strategy not in SHARDED:
+        raise UsageError(f"--shards is for --strategy {', '.join(SHARDED)}", "choose one of them, or leave it out")
+    if options.replicas % groups:
+        raise UsageError(
+            f"--shards {options.shards}: --replicas {options.replicas} make no groups of as many", "give a divisor"
+        )

@@ -60,7 +60,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     samples = inputs.samples_per_epoch(options, partition.samples, source)
     per_epoch = samples // partition.samples if samples else None
     steps = length.steps(options, defaults["steps"], per_epoch)
-    ranks = parallelism.ranks(device, options.replicas, options.stages)
+    ranks = parallelism.ranks(device, options.replicas, options.stages * options.tensor)
     how = (partition.accumulation, ranks, options.concurrency)
     computed = compilation.Steps(framework, device, task, *how)
     compiled = compilation.mode(options.compile or defaults.get("compile"), computed)
@@ -84,6 +84,9 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         instances=1,
         device_iterations=partition.device_iterations,
         stages=partition.stages,
+        virtual_stages=options.virtual_stages,
+        tensor=options.tensor,
+        shards=parallelism.shards(options),
         strategy=partition.strategy,
         memory_proportion=list(options.memory_proportion) if options.memory_proportion else None,
         io_tiles=options.io_tiles,

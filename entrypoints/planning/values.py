@@ -6,6 +6,7 @@ import math
 import re
 from typing import Callable
 
+from entrypoints.contract.choices import ALL
 from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import names as meters
 
@@ -35,6 +36,11 @@ def whole(least: int, most: int = MOST, hint: str = "") -> Callable[[str], int]:
         return int(text)
 
     return parse_whole
+
+
+def shards(text: str) -> int | str:
+    """Return a number of shards from 2, or the word for all replicas."""
+    return ALL if text == ALL else whole(2, 4096)(text)
 
 
 def wholes(text: str) -> tuple[int, ...]:

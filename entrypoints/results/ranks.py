@@ -20,17 +20,18 @@ UNASKED = "a rank ended before its device was asked"
 TOGETHER = "the meter counts what all ranks of the host use together"
 
 
-def combined(ranks: Sequence[Sequence[Message]], of_a_replica: int = 1) -> Sequence[Message]:
+def combined(ranks: Sequence[Sequence[Message]], firsts: Sequence[int] | None = None) -> Sequence[Message]:
     """Return the messages of the rank with the fewest steps, which all have finished, or with the longest window.
 
-    Its steps have the units of all ranks, and the mean of their losses. So many ranks at a time are of one replica,
-    and count its units once.
+    Its steps have the units of all ranks, and the mean of their losses: of `firsts`, if these are a rank of each
+    replica, whose others have the same samples.
     """
+    firsts = range(len(ranks)) if firsts is None else [rank for rank in firsts if rank < len(ranks)]
     if len(ranks) == 1:
         return ranks[0]
     slowest = max(range(len(ranks)), key=lambda rank: (-len(_of(Step, ranks[rank])), _window(ranks[rank])))
     together = zip(*(_of(Step, messages) for messages in ranks))
-    steps = iter([_step(own[slowest], own[::of_a_replica]) for own in together])
+    steps = iter([_step(own[slowest], [own[rank] for rank in firsts]) for own in together])
     verified = iter([_verified(each) for each in zip(*(_of(Verified, messages) for messages in ranks))])
     merged: list[Message] = []
     others = [message for messages in ranks if messages is not ranks[slowest] for message in _of(Skipped, messages)]
@@ -42,7 +43,7 @@ def combined(ranks: Sequence[Sequence[Message]], of_a_replica: int = 1) -> Seque
         elif isinstance(message, RunCheck):
             merged.append(message._replace(faults=_faults(message.name, ranks)))
         else:
-            merged.append(_of_all(message, ranks, of_a_replica))
+            merged.append(_of_all(message, ranks, len(firsts)))
     return merged
 
 
@@ -137,17 +138,16 @@ def _verified(all_ranks: Sequence[Verified]) -> Verified:
     return Verified(list(map(max, zip(*(verified.deviations for verified in all_ranks)))))
 
 
-def _of_all(message: Message, ranks: Sequence[Sequence[Message]], of_a_replica: int) -> Message:
-    """Return a message of a rank with what all ranks have together."""
+def _of_all(message: Message, ranks: Sequence[Sequence[Message]], replicas: int) -> Message:
+    """Return a message of a rank with what all ranks, of so many replicas, have together."""
     world = len(ranks)
     if isinstance(message, DeviceFacts):
         granularity = "share" if message.kind == "cpu" else message.granularity
-        devices, replicas = message.devices * world, message.replicas * world
         return message._replace(
-            devices=devices,
+            devices=message.devices * world,
             granularity=granularity,
             ranks=world,
-            replicas=replicas // of_a_replica,
+            replicas=message.replicas * replicas,
             identifier=None,
         )
     if isinstance(message, Connected):

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Any, Mapping, Sequence
 
 from entrypoints.contract.cards import Card
+from entrypoints.contract.group import Mesh
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.points import operation_of
 from entrypoints.contract.session import BACKEND_FACTS, COMPILATION_FACTS, DEVICE_CONDITIONS, DeviceConditions
@@ -136,6 +137,7 @@ def accelerator(measurement: Measurement, resolved: Configuration) -> Json:
     facts = measurement.device._asdict()
     del facts["simulated"]  # goes to provenance
     facts["count"] = facts.pop("devices")
+    facts["mesh"] = dict(zip(Mesh._fields, facts["mesh"])) if facts["mesh"] else None
     facts.update(executed(measurement, resolved))
     peak = peaks.of_device(measurement.device, resolved.precision)
     facts["peak"] = number(peak.flops, "FLOP/s", peak.reason)

@@ -142,7 +142,8 @@ def _bytes(card: Card, task: str, configuration: Mapping[str, Any], units: int, 
 def _copies(configuration: Mapping[str, Any], part: str) -> int:
     """Return how often devices hold a part of what a model needs: in each replica, unless ranks divide it."""
     divided = part in DIVIDED.get(configuration["strategy"] or "", ())
-    return 1 if divided else int(configuration["replicas"])
+    replicas = int(configuration["replicas"])
+    return replicas // (configuration.get("shards") or replicas) if divided else replicas
 
 
 def _weights(card: Card) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Tuple
 
-from entrypoints.contract.choices import AUTO_MODE, COMPILE_MODES, NOT_COMPILED
+from entrypoints.contract.choices import ALL, AUTO_MODE, COMPILE_MODES, NOT_COMPILED
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning import values
 from entrypoints.planning.arguments import with_compile_modes
@@ -26,7 +26,7 @@ FLAGS = (
 )
 OTHERS = (  # options with a value that is in another part, in another form, or in none
     *("task", "device", "compile", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
-    *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous", "measured-peak"),
+    *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous", "measured-peak", "shards"),
 )
 
 
@@ -58,6 +58,8 @@ SETTINGS = {
     "replicas": Setting(int, "replicas", 1),
     "device-iterations": Setting(int, "device_iterations"),
     "stages": Setting(int, "stages", 1),
+    "virtual-stages": Setting(int, "virtual_stages", 1),
+    "tensor": Setting(int, "tensor", 1),
     "strategy": Setting(str, "strategy"),
     "memory-proportion": Setting(lambda text: list(values.fractions(text)), "memory_proportion"),
     "io-tiles": Setting(int, "io_tiles", None),
@@ -136,10 +138,15 @@ def _expected(command: Command, facts: Facts, same_options: bool) -> Iterator[Co
         if text is not None:
             yield field, (given.get(setting.field), setting.read(text))
         elif same_options and setting.default is not ... and not (name == "memory-limit" and document["search"]):
-            yield field, (given.get(setting.field), setting.default)  # a search sets the limit of its run
+            yield (
+                field,
+                (given.get(setting.field, setting.default), setting.default),
+            )  # a search sets the limit of its run
     yield from _flags(options, facts, of_trial, same_options)
     yield from _names(command, facts, same_options)
     yield from _batch(options, facts)
+    asked = values.shards(options.get("shards") or "") if "shards" in options else None
+    yield "configuration.shards", (given.get("shards"), given["replicas"] if asked == ALL else asked)
     yield from _goal(options, facts)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
-from entrypoints.contract.choices import DATA_PARALLEL, IPU_SCHEDULES, MODEL_PARALLEL, OFFLOADED, TENSOR
+from entrypoints.contract.choices import DATA_PARALLEL, IPU_SCHEDULES, MODEL_PARALLEL, PIPELINED, SHARDED, TENSOR
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, QUANTILES
 from entrypoints.rules.facts import Facts, near
@@ -225,18 +225,13 @@ def _about_parallelism(facts: Facts) -> Iterator[str]:
     """Check how devices share the work."""
     given, of_ipus = facts.configuration, facts.configuration["device"] == "ipu"
     training_on_ipu = of_ipus and facts.task == "training"
-    if (
-        given.get("offload")
-        and (given["strategy"] not in OFFLOADED or given["device"] == "cpu")
-        and not training_on_ipu
-    ):
+    if given.get("offload") and (given["strategy"] not in SHARDED or given["device"] == "cpu") and not training_on_ipu:
         yield "configuration.offload: only what ranks divide on accelerators is kept on the host"
     if given.get("tune_kernels") and given["device"] != "cuda":
         yield f"configuration.tune_kernels: a {given['device']} has no kernels to try"
     if given["strategy"] not in _strategies(facts):
         yield "configuration.strategy: it says how several stages alternate, or how several ranks train"
-    if given["stages"] > 1 and not of_ipus and given["replicas"] > 1:
-        yield differ("configuration.stages", given["stages"], 1, "configuration.replicas")
+    yield from _about_degrees(given, of_ipus)
     for name in ("memory_proportion", "io_tiles"):
         if given.get(name) is not None and not of_ipus:
             yield f"configuration.{name}: {given['device']} has no such setting"
@@ -247,13 +242,28 @@ def _about_parallelism(facts: Facts) -> Iterator[str]:
         yield f"configuration.instances: {instances} share no {given['replicas']} replicas on {given['device']}"
 
 
+def _about_degrees(given: Mapping[str, Any], of_ipus: bool) -> Iterator[str]:
+    """Check how many ranks lie along each dimension of a mesh."""
+    parts = given.get("tensor", 1) * given.get("virtual_stages", 1)
+    if (parts > 1 or given.get("shards")) and of_ipus:
+        yield "configuration.tensor: an IPU has no such setting, nor virtual stages and shards"
+    if given.get("virtual_stages", 1) > 1 and given["stages"] == 1:
+        yield differ("configuration.virtual_stages", given["virtual_stages"], 1, "configuration.stages")
+    if given.get("shards") and (given["strategy"] not in SHARDED or given["replicas"] % given["shards"]):
+        yield "configuration.shards: only what replicas divide has shards, in equal groups of them"
+
+
 def _strategies(facts: Facts) -> Sequence[str | None]:
     """Return the strategies that a run of these devices, stages and replicas can have."""
-    given = facts.configuration
-    if given["stages"] > 1:
-        of_parts = MODEL_PARALLEL if facts.task == "training" else (TENSOR,)
-        return IPU_SCHEDULES if given["device"] == "ipu" else of_parts
-    return DATA_PARALLEL if facts.task == "training" and given["replicas"] > 1 and given["device"] != "ipu" else (None,)
+    given, training = facts.configuration, facts.task == "training"
+    if given["device"] == "ipu":
+        return IPU_SCHEDULES if given["stages"] > 1 else (None,)
+    if training and given["replicas"] > 1:
+        return DATA_PARALLEL
+    if "tensor" not in given and given["stages"] > 1:  # of images that called all parts stages
+        return MODEL_PARALLEL if training else (TENSOR,)
+    of_parts = {PIPELINED: given["stages"], TENSOR: given.get("tensor", 1)}
+    return [strategy for strategy, degree in of_parts.items() if degree > 1] or (None,)
 
 
 @rule(

@@ -83,7 +83,7 @@ class Facts:
         given = self.configuration
         if given["device"] == "ipu":
             return int(given.get("instances", 1))  # schema 1.0 has none
-        return int(given["replicas"] * given["stages"])
+        return int(given["replicas"] * given["stages"] * given.get("tensor", 1))
 
     @property
     def trained_together(self) -> bool:

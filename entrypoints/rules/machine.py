@@ -49,7 +49,7 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
         return
     if "count" not in device:
         return
-    count = given["replicas"] * (1 if given["strategy"] == "phased" else given["stages"])
+    count = given["replicas"] * (1 if given["strategy"] == "phased" else given["stages"]) * given.get("tensor", 1)
     if device["count"] != count:
         yield differ("accelerator.count", device["count"], count, f"a {kind}")
     if device["ranks"] != facts.ranks:

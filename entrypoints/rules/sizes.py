@@ -27,8 +27,8 @@ _AS_ZEROS = bytes.maketrans(b"123456789E", b"000000000e")
 @rule(
     "texts have at most 8192 characters, lists and objects 1000 entries (epochs 65536, ranks and metered devices "
     "16384), and a document 1048576 values; numbers are 0, or 1e-99 to 1e39 and their negatives; a run has at most 1e6 "
-    "devices, ranks, replicas, stages and instances, and no other count of its configuration is over 1e12. All other "
-    "rules judge only what keeps this one",
+    "devices, ranks, replicas, stages, tensor, shards and instances, and no other count of its configuration is over "
+    "1e12. All other rules judge only what keeps this one",
     "No machine is larger, and what follows from such numbers is not computed.",
 )
 def sizes_are_possible(facts: Facts) -> Iterator[str]:
@@ -47,8 +47,8 @@ def oversized(value: Any, text: str | None) -> Iterator[str]:
 
 def _counts(facts: Facts) -> Iterator[str]:
     given, device = facts.configuration, facts.document["accelerator"]
-    for name in ("replicas", "stages", "instances"):
-        if given.get(name, 1) > MOST_DEVICES:
+    for name in ("replicas", "stages", "instances", "tensor", "virtual_stages", "shards"):
+        if (given.get(name) or 1) > MOST_DEVICES:
             yield f"configuration.{name}: {given[name]!r} are beyond any machine"
     for name in ("count", "ranks", "replicas"):
         if device.get(name, 1) > MOST_DEVICES:

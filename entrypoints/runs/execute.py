@@ -111,7 +111,7 @@ def measured(
 
     def together(some: Sequence[Rank], own: Sequence[Measurement], tasks: Sequence[Consumed] = ()) -> Measurement:
         peaks = [rank.ending.peak_mib for rank in some if rank.ending.peak_mib is not None]
-        messages = combined([rank.messages for rank in some], resolved.ranks_of_a_replica)
+        messages = combined([rank.messages for rank in some], resolved.first_ranks)
         return fold_one(messages, peak_process_mib=max(peaks, default=None), power=power, ranks=own, tasks=tasks)
 
     if not others:

@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterator, NoReturn, Sequence, TypeVar
 
 from entrypoints.contract import cards
 from entrypoints.contract.cards import Card, generates, tabular
-from entrypoints.contract.choices import FSDP, MODEL_PARALLEL, ZERO, MeasuredPeak
+from entrypoints.contract.choices import SHARDED, MeasuredPeak
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Data, Ended, Failed, Phase, Placed, Sender, Skipped, Waited
 from entrypoints.contract.points import (
@@ -37,7 +37,7 @@ from entrypoints.data import formats, table
 from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks
-from entrypoints.system import caches, gpu_software, host, image, logs, memory, placement
+from entrypoints.system import caches, gpu_software, host, logs, memory, placement
 from entrypoints.system.facts import MIB
 from entrypoints.system.parent_death import die_with_parent
 from entrypoints.worker import memory_estimate, point_loop
@@ -190,7 +190,7 @@ def built_model(build: ModuleType, card: Card, configuration: Configuration) -> 
     """Return the card's model. If it is large for one host or device, its weights are made part by part by a session
     that can do so: of ranks that divide a model, and of a model that only answers, which may have them in half
     precision."""
-    divided = configuration.strategy in (FSDP, *MODEL_PARALLEL)
+    divided = configuration.strategy in SHARDED or configuration.stages * configuration.tensor > 1
     part_by_part = configuration.device != "ipu" and (divided or configuration.task == "inference")
     make = getattr(build, "deferred_model", build.model) if part_by_part else build.model
     return make(card, configuration.seed)
@@ -244,8 +244,7 @@ def open_group(
     """Return the ranks of the run, joined, as an argument of a session; no argument for one rank."""
     if place.world == 1:
         return {}
-    how = configuration.strategy, configuration.offload
-    group = _strategies(configuration).join(place, configuration.device, *how, send)
+    group = _strategies(configuration).join(place, configuration.device, configuration.parallelism, send)
     cleanup.callback(group.close)
     return {"group": group}
 
@@ -261,13 +260,7 @@ def place_files(configuration: Configuration, cleanup: contextlib.ExitStack) -> 
 
 
 def import_modules(configuration: Configuration) -> tuple[ModuleType, ModuleType, ModuleType]:
-    """Return the device's module and the framework's `build` and `loader`.
-
-    ZeRO is computed by our DeepSpeed, which does not work with older helpers of the base: then all of ours come first.
-    """
-    if configuration.strategy in ZERO and image.SITE in sys.path:
-        sys.path.remove(image.SITE)
-        sys.path.insert(1, image.SITE)
+    """Return the device's module and the framework's `build` and `loader`."""
     framework = f"entrypoints.workloads.{configuration.framework}"
     names = (
         f"entrypoints.devices.{configuration.framework}.{configuration.device}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.contract.cards import Card
-from entrypoints.contract.choices import MODEL_PARALLEL
 from entrypoints.contract.statuses import RunError
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 from entrypoints.planning.configuration import Configuration
@@ -46,17 +45,18 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     streams = configuration.concurrency or 1
     kept_nowhere = configuration.compile or configuration.activation_checkpointing
     at_once = 0 if kept_nowhere else streams * configuration.micro_batch_size
-    parts = configuration.stages if configuration.strategy in MODEL_PARALLEL else 1
+    parts = configuration.stages * configuration.tensor if configuration.device != "ipu" else 1
     batch = at_once * elements * BYTES[configuration.precision] / MIB / parts
     if not training:  # whose weights may be kept in half precision
-        return MemoryNeed(parameters * BYTES[configuration.precision] / SINGLE, batch)
+        return MemoryNeed(parameters * BYTES[configuration.precision] / SINGLE / parts, batch)
     # Gradients take the memory of activations as they are freed.
-    room = parameters if configuration.gradient_accumulation == 1 else 0.0
+    room = parameters / parts if configuration.gradient_accumulation == 1 else 0.0
     divided = DIVIDED.get(configuration.strategy or "", ())
     counts = {"weights": 1, "gradients": 1, "states": states_of(card.problem["optimizer"])}
-    own = 0.0 if configuration.offload else 1 / configuration.ranks  # of what is divided, on the device
+    shards = configuration.shards or configuration.replicas
+    own = 0.0 if configuration.offload else 1 / shards  # of what is divided, on the device
     kept = sum(count * (own if part in divided else 1) for part, count in counts.items())
-    return MemoryNeed(parameters * kept, max(0.0, batch - room))
+    return MemoryNeed(parameters * kept / parts, max(0.0, batch - room))
 
 
 def require_memory(card: Card, configuration: Configuration, free_mib: float | None) -> None:

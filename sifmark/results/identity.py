@@ -86,7 +86,7 @@ def unlike_key(document: dict[str, Any], key: str, image: str) -> str:
     recorded = document["provenance"]["image"] or {}
     images = filter(None, (own.image, image, recorded.get("recipe")))
     # A remainder of the devices may have been left out.
-    most = min(_MOST_NODES, int((given["replicas"] + 1) * given["stages"]))
+    most = min(_MOST_NODES, int((given["replicas"] + 1) * given["stages"] * given.get("tensor", 1)))
     every = product(images, {nodes_of(document), *range(1, most + 1)}, range(1, _MOST_REPEATS + 1))
     words = shlex.split(own.arguments)
     if any(key_of(name, own.site, nodes, repeat, words) == key for name, nodes, repeat in every):

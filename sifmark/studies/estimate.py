@@ -59,7 +59,8 @@ def _worked(configuration: Any, card: Any) -> float:
     """Return the seconds of all steps, warm-up included."""
     operations = card.flops_per_unit(configuration.task) * configuration.batch_size
     rate = assumed_flops(configuration.device, configuration.precision)
-    devices = configuration.replicas * configuration.stages if configuration.device != "cpu" else 1
+    parts = configuration.stages * configuration.tensor
+    devices = configuration.replicas * parts if configuration.device != "cpu" else 1
     step = operations / (rate * devices)
     if configuration.duration_seconds is not None:
         return float(configuration.duration_seconds + configuration.warmup_steps * step)

@@ -56,8 +56,8 @@ def resolve_config(cell: Cell, division: Division, target: ImageTarget, more: Se
     """Return the configuration of a cell, with every default filled in, or why an image of this target refuses it."""
     if cell["workload"] not in _cards(target.framework):
         return ResolvedConfig(f"{cell['workload']} is not implemented in {target.framework}")
-    if division.devices % division.stages:
-        return ResolvedConfig(f"{division.devices} devices are no multiple of {division.stages} stages")
+    if division.devices % division.parts:
+        return ResolvedConfig(f"{division.devices} devices are no multiple of the {division.parts} of a copy")
     return _resolved(options_of(cell, division, more), target)
 
 

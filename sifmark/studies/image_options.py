@@ -19,9 +19,8 @@ SYNTHETIC = "synthetic"
 COMPILE = "compile"
 UNSEEN = 10**9  # samples of data that were not looked at
 # Keys of a run that are no options of an image by themselves.
-DIVISION = ("devices", "nodes", "stages")
+DIVISION = ("devices", "nodes", "stages", "tensor")
 _TURNED = {"workload", "batch_size", MICRO, "strategy", "scaling", *DIVISION}
-_WITH_STAGES = "IPU_SCHEDULES", "MODEL_PARALLEL"  # names in choices.py of the strategies that cut a model
 _OPTION = re.compile(r"--([a-z][a-z-]*)")
 Cell = Mapping[str, Scalar]
 
@@ -33,11 +32,17 @@ class Division:
     devices: int
     nodes: int
     stages: int
+    tensor: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Devices of a copy of the model."""
+        return self.stages * self.tensor
 
     @property
     def replicas(self) -> int:
         """Copies of the model; with a remainder they do not use all devices."""
-        return max(1, self.devices // self.stages)
+        return max(1, self.devices // self.parts)
 
 
 def parse_value(key: str, value: Scalar) -> Any:
@@ -67,7 +72,8 @@ def options_of(cell: Cell, division: Division, more: Sequence[str] = ()) -> Any:
     They name no file, and do not ask for this machine's processors: runs may be on another.
     """
     values: dict[str, Any] = {key: _parsed(key, value) for key, value in cell.items() if key not in _TURNED}
-    values |= {"workload": cell["workload"], "replicas": division.replicas, "stages": division.stages}
+    values |= {"workload": cell["workload"], "replicas": division.replicas}
+    values |= {"stages": division.stages, "tensor": division.tensor}
     values["strategy"] = _strategy(cell, division)
     size = _batch_size(cell, division)
     values["find_max_batch" if size == MAX else "batch_size"] = size == MAX or size
@@ -92,6 +98,7 @@ def arguments_of(cell: Cell, division: Division, more: Iterable[str] = ()) -> tu
     texts["strategy"] = _strategy(cell, division)
     texts["replicas"] = division.replicas if division.replicas > 1 else None
     texts["stages"] = division.stages if division.stages > 1 else None
+    texts["tensor"] = division.tensor if division.tensor > 1 else None
     size = _batch_size(cell, division)
     texts |= {"find_max_batch": True} if size == MAX else {"batch_size": size}
     texts[MICRO] = _micro_batch(cell, division, size)
@@ -105,12 +112,17 @@ def division_of(cell: Cell, system: System) -> Division:
     """Return how a cell is divided on a system: as few nodes as have the devices, unless it names both."""
     nodes, devices = cell.get("nodes"), cell.get("devices")
     if devices is None:
-        devices = int(nodes or 1) * (system.devices or 1) if nodes else int(cell.get("stages", 1))
+        of_a_copy = int(cell.get("stages", 1)) * int(cell.get("tensor", 1))
+        devices = int(nodes or 1) * (system.devices or 1) if nodes else of_a_copy
     devices = int(devices)
     if nodes is None:
         nodes = math.ceil(devices / system.devices) if system.devices else 1
-    stages = cell.get("stages") or (devices if cell.get("strategy") in _strategies_with_stages() else 1)
-    return Division(devices, int(nodes), int(stages))
+    choices, strategy = import_shared("contract.choices"), cell.get("strategy")
+    tensor = int(cell.get("tensor", 1))
+    stages = cell.get("stages") or (devices // tensor if strategy in choices.IPU_SCHEDULES else 1)
+    if strategy == choices.TENSOR:
+        tensor = int(cell.get("tensor") or devices // int(stages))
+    return Division(devices, int(nodes), int(stages), tensor)
 
 
 def require_together(cell: Cell, more: Sequence[str] = ()) -> None:
@@ -194,12 +206,6 @@ def _actions() -> Mapping[str, argparse.Action]:
 def _options(more: tuple[str, ...]) -> Any:
     """Return the options with their defaults, and those of a system."""
     return _arguments().parse(["resnet50", *more])
-
-
-@cache
-def _strategies_with_stages() -> frozenset[str]:
-    choices = import_shared("contract.choices")
-    return frozenset(name for group in _WITH_STAGES for name in getattr(choices, group))
 
 
 @cache

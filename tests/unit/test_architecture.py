@@ -29,7 +29,6 @@ VENDORS = {
         "devices/pytorch/strategies/ipu_stages.py",
     ),
     "popdist": ("devices/pytorch/strategies/instances.py",),
-    "deepspeed": ("devices/pytorch/strategies/zero.py",),
     "intel_extension_for_pytorch": ("devices/pytorch/xpu.py",),
     "habana_frameworks": ("devices/pytorch/hpu.py",),
     "pynvml": ("metering/nvidia/library.py",),

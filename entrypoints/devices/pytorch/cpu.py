@@ -120,7 +120,7 @@ class CpuSession(HostSession, TorchSession):
         Packing them keeps what was there.
         """
         model: Objective = self.strategy.inference_model(self.model)
-        if self.compiled:  # TorchInductor takes no packed weights but those that it packed itself
+        if self.compiled or self.divided:  # TorchInductor takes no packed weights but those that it packed itself
             return model
         copied = sharing(model)
         need = sum(weight.numel() * weight.element_size() for weight in model.parameters()) / MIB

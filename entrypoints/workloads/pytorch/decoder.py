@@ -6,12 +6,13 @@ network, rotary positions, fewer keys and values than queries, and no biases.
 
 from __future__ import annotations
 
-from typing import Any, Mapping
+from typing import Any, ClassVar, Mapping
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from entrypoints.workloads.pytorch import roles
 from entrypoints.workloads.pytorch.transformer import (
     AnyCache,
     NextToken,
@@ -85,6 +86,16 @@ class SwiGLU(nn.Module):
 class Block(nn.Module):
     """Attention and a feed-forward network, each of a normalised input and added to it."""
 
+    roles: ClassVar[Mapping[str, str]] = {
+        "attention_normalisation": roles.STREAM,
+        "attention.query_key_value": roles.COLUMNS,
+        "attention.project": roles.ROWS,
+        "feed_forward_normalisation": roles.STREAM,
+        "feed_forward.gate": roles.COLUMNS,
+        "feed_forward.widen": roles.COLUMNS,
+        "feed_forward.narrow": roles.ROWS,
+    }
+
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.attention_normalisation = normalisation(model)
@@ -106,6 +117,8 @@ class Block(nn.Module):
 
 class TokenEmbedding(nn.Module):
     """The embeddings of tokens; positions turn queries and keys later."""
+
+    roles: ClassVar[Mapping[str, str]] = {"tokens": roles.VOCABULARY}
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()

@@ -7,13 +7,14 @@ of a block; BERT (Devlin et al., arXiv:1810.04805) attends to all positions and 
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Sequence, Union
+from typing import Any, Callable, ClassVar, Iterator, Mapping, NamedTuple, Sequence, Union
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from entrypoints.contract.cards import head_sizes
+from entrypoints.workloads.pytorch import roles
 from entrypoints.workloads.pytorch.layers import ACTIVATIONS, LazyLogits, RMSNorm
 from entrypoints.workloads.text import BASE, PADDING
 
@@ -138,19 +139,20 @@ class SelfAttention(nn.Module):
 
         With a cache, x has the next positions of a text: all at once if the cache is empty, otherwise one.
         """
-        samples, length, _ = x.shape
-        query, key, value = self.divided(self.query_key_value(x), rotary)
+        projected = self.query_key_value(x)  # on one of several ranks, of all positions and some heads
+        samples, length, _ = projected.shape
+        query, key, value = self.divided(projected, rotary)
         if cache is not None:
             key, value = cache.append(key, value)
         attended = self.attend(query, key, value, attention_mask)
-        return self.project(attended.transpose(1, 2).reshape(samples, length, self.heads * self.size))
+        return self.project(attended.transpose(1, 2).reshape(samples, length, -1))
 
     def divided(
         self, projected: torch.Tensor, rotary: RotaryTables | None
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """(N, T, 3 * heads * size) -> query, key and value (N, heads, T, size), turned to their positions."""
         samples, length, _ = projected.shape
-        heads = projected.view(samples, length, 3, self.heads, self.size)
+        heads = projected.view(samples, length, 3, -1, self.size)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         if rotary is not None:
             query, key = rotate(query, rotary), rotate(key, rotary)
@@ -184,6 +186,15 @@ def rotate(x: torch.Tensor, tables: RotaryTables) -> torch.Tensor:
 class Block(nn.Module):
     """Attention and a feed-forward network, each with a residual."""
 
+    roles: ClassVar[Mapping[str, str]] = {
+        "attention.query_key_value": roles.PACKED,
+        "attention.project": roles.ROWS,
+        "attention_normalisation": roles.STREAM,
+        "widen": roles.COLUMNS,
+        "narrow": roles.ROWS,
+        "feed_forward_normalisation": roles.STREAM,
+    }
+
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.before = model["normalisation"]["place"] == "before"
@@ -214,14 +225,29 @@ class Block(nn.Module):
         return self.narrow(self.activation(self.widen(x)))
 
 
+class PositionTable(nn.Embedding):
+    """The embeddings of positions."""
+
+    def forward(self, first: int | torch.Tensor, length: int) -> torch.Tensor:
+        """Return those from `first` on (T, width); only the first one, if it is a tensor."""
+        return super().forward(first) if isinstance(first, torch.Tensor) else self.weight[first : first + length]
+
+
 class InputEmbedding(nn.Module):
     """The sum of the embeddings of tokens, positions and, if there are any, segments."""
+
+    roles: ClassVar[Mapping[str, str]] = {
+        "tokens": roles.VOCABULARY,
+        "places": roles.TABLE,
+        "segments": roles.TABLE,
+        "normalisation": roles.STREAM,
+    }
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.tokens = nn.Embedding(model["vocabulary"], model["width"])
         learnt, segments = model["positions"]["kind"] == "learnt", model.get("segments")
-        self.places = nn.Embedding(model["positions"]["most"], model["width"]) if learnt else None
+        self.places = PositionTable(model["positions"]["most"], model["width"]) if learnt else None
         self.segments = nn.Embedding(segments, model["width"]) if segments else None
         self.normalisation = normalisation(model) if model["normalisation"]["place"] == "after" else nn.Identity()
         self.dropout = nn.Dropout(model["dropout"])
@@ -232,8 +258,7 @@ class InputEmbedding(nn.Module):
         """(N, T) each -> (N, T, width). The first token is at position `first`, the only one if that is a tensor."""
         x = self.tokens(tokens)
         if self.places is not None:
-            single = isinstance(first, torch.Tensor)
-            x = x + (self.places(first) if single else self.places.weight[first : first + tokens.shape[1]])
+            x = x + self.places(first, tokens.shape[1])
         if self.segments is not None:
             x = x + self.segments(segments)
         return self.dropout(self.normalisation(x))
@@ -250,9 +275,11 @@ class Transformer(nn.Module):
         self.embedding = embedding(model)
         self.blocks = nn.ModuleList(block(model) for _ in range(model["layers"]))
         self.head: Any = head(model)
+        heads = head_sizes(model)
+        self.divisible = math.gcd(math.gcd(heads.heads, heads.kv_heads), model["feed_forward"])  # by ranks
         self.reads_whole = model["attention"] == "bidirectional"
         self.padded = True  # whether texts may end in padding, which has to be masked then
-        self.positions, self.head_size = model["positions"], head_sizes(model).size
+        self.positions, self.head_size = model["positions"], heads.size
         initialise(self, model)
         if model["head"].get("tied"):
             self.head.decoder.weight = self.embedding.tokens.weight
@@ -322,6 +349,7 @@ class Transformer(nn.Module):
 class NextToken(nn.Module):
     """The head of GPT: logits of the next token."""
 
+    roles: ClassVar[Mapping[str, str]] = {"normalisation": roles.STREAM, "decoder": roles.LOGITS}
     chunked_loss = False  # whether the loss makes the logits in training, part by part
 
     def __init__(self, model: Mapping[str, Any]) -> None:
@@ -338,6 +366,8 @@ class NextToken(nn.Module):
 class Span(nn.Module):
     """The head for question answering: logits of the start and the end of the answer."""
 
+    roles: ClassVar[Mapping[str, str]] = {"": roles.WHOLE}
+
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
         self.ends = nn.Linear(model["width"], 2)
@@ -353,6 +383,8 @@ class Span(nn.Module):
 
 class Pretraining(nn.Module):
     """The head of pre-training: the masked tokens, and whether the second segment follows the first."""
+
+    roles: ClassVar[Mapping[str, str]] = {"": roles.WHOLE, "decoder": roles.CLASSES}
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()

@@ -18,10 +18,11 @@ STEPS = "configuration.steps"
 STRATEGY = "configuration.strategy"
 EPOCHS = "configuration.epochs"
 STAGES = "configuration.stages"
+TENSOR = "configuration.tensor"
 THREADS = "configuration.threads"
 EXECUTION = "accelerator.execution"
 # How devices divide a batch, which is a choice: of several references, the one that divides it equally counts.
-_DIVISION = {STAGES, "configuration.gradient_accumulation", "configuration.device_iterations"}
+_DIVISION = {STAGES, TENSOR, "configuration.gradient_accumulation", "configuration.device_iterations"}
 # These follow the number of devices, as do the steps of a run whose length is given in epochs.
 _WITH_DEVICES = {
     *(DEVICES, REPLICAS, BATCH, STRATEGY, NODES, NETWORK),

@@ -200,8 +200,9 @@ def _windows(ranks: list[Document]) -> Iterator[float]:
 
 def _gradient_all_reduce(document: Document) -> MetricValue:
     """Return how long all gradients take at the bandwidth that was measured before the run."""
-    ranks, strategy = document["accelerator"].get("ranks", 1), document["configuration"]["strategy"]
-    if strategy != "ddp":
+    ranks, given = document["accelerator"].get("ranks", 1), document["configuration"]
+    strategy = given["strategy"]
+    if strategy != "ddp" or given["stages"] > 1:
         return MetricValue(None, "s", f"traffic of {strategy} is not computed" if strategy else _NO_RANKS)
     bandwidth = _bandwidth(document)
     if not bandwidth.value:

@@ -17,7 +17,7 @@ from asked_of_pytorch import called  # noqa: E402
 from small_networks import losses_of  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
-from entrypoints.contract.group import Place  # noqa: E402
+from entrypoints.contract.group import Parallelism, Place  # noqa: E402
 from entrypoints.contract.messages import Step  # noqa: E402
 from entrypoints.contract.session import BatchPartition, OptimizerRule, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
@@ -361,7 +361,7 @@ def test_ranks_that_were_given_one_gpu_say_so(monkeypatch, alike):
     monkeypatch.setattr(group, "_named", lambda _: "GPU-1 of here")
     store = torch.distributed.HashStore()
     store.set("exchange 1 of 1", json.dumps(["GPU-1 of here" if alike else "GPU-2 of here"]))  # of the other rank
-    joined = group.Group(Place(0, 2, 0, 2), "ddp", False, torch.device("xpu", 0), store)
+    joined = group.Group(Place(0, 2, 0, 2), Parallelism("ddp"), torch.device("xpu", 0), store)
     if not alike:
         joined.require_own_devices()
         return

@@ -16,7 +16,7 @@ from gpu_stand_in import Runtime  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.choices import HPU_BACKEND, compiler_of  # noqa: E402
-from entrypoints.contract.group import Place  # noqa: E402
+from entrypoints.contract.group import Parallelism, Place  # noqa: E402
 from entrypoints.contract.session import OptimizerRule, rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import hpu  # noqa: E402
@@ -213,7 +213,7 @@ def test_ranks_join_by_a_backend_as_the_bridge_registers_it(bridge, monkeypatch)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     torch.distributed.Backend.register_backend("hccl", create, devices=["hpu"], extended_api=True)
     bridge.get_device_properties = lambda _: "(device_id=0)"
-    joined = group.join(Place(0, 1, 0, 1), "hpu", "ddp", False, lambda _: None)
+    joined = group.join(Place(0, 1, 0, 1), "hpu", Parallelism("ddp"), lambda _: None)
     assert (joined.hardware, torch.distributed.get_backend()) == (torch.device("hpu", 0), "hccl")
     joined.close()
     assert made == [(0, 1)]

@@ -1,37 +1,35 @@
-"""Strategies: two ranks, real processes, train as one rank does with the same global batch."""
+"""Strategies: ranks, real processes, train as one rank does with the same global batch."""
 
 from __future__ import annotations
-
-import importlib.util
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from training_ranks import trained  # noqa: E402
+from training_ranks import parallelism, trained  # noqa: E402
 
+from entrypoints.contract.group import Mesh  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
-from entrypoints.devices.pytorch.strategies import fsdp, zero  # noqa: E402
+from entrypoints.devices.pytorch.strategies import versions  # noqa: E402
 
-DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 STEPS = 20
 NETWORKS = ("gpt2", "bert_base", "lstm", "image_compression", "resnet50", "bert_large_pretraining_128")
 LAMB = "bert_large_pretraining_128"
+TIED = "gpt_117m"  # its table of tokens is also the head, so that each of two stages has it
 NORMALISED = ("image_compression", "resnet50")  # each rank's batch normalisation has the statistics of its samples
 # Their losses part after a few steps, too: a rounded sum decides on which side of zero an activation is. On processors
 # with AVX-512 image_compression has parted at the fifth; the first three have two updates behind them.
 FIRST, FIRST_NORMALISED, EQUAL, PARTED_BY_ROUNDING = 5, 3, 1e-5, 5e-3
-STRATEGIES = ("ddp", "zero1", *(["fsdp"] if torch.__version__ >= "2.9" else []), *(["zero2", "zero3"] * DEEPSPEED))
-SHARDED = ("fsdp", "zero3")
-MODEL_PARALLEL = ("pipelined", "tensor")
+SHARDED = ("fsdp", "zero2", "zero3")
+MESHES = torch.__version__ >= "2.13"  # this PyTorch divides models with gloo
+STRATEGIES = ("ddp", "zero1", *(SHARDED if MESHES else ()))
+needs_meshes = pytest.mark.skipif(not MESHES, reason="this PyTorch divides no models on a CPU")
 
 
 def cases():
     """Every strategy with every network; those of the gate are small."""
     for strategy in STRATEGIES:
         for workload in NETWORKS:
-            if workload == LAMB and DEEPSPEED and strategy.startswith("zero"):
-                continue
             marks = [pytest.mark.full] * (workload != "gpt2" or strategy != "fsdp")
             yield pytest.param(strategy, workload, marks=marks)
 
@@ -51,44 +49,71 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
         assert sum(rank["held"] for rank in ranks) <= single["held"]
 
 
+@needs_meshes
 @pytest.mark.parametrize(
-    ("strategy", "workload", "steps"),
+    ("strategy", "workload", "world"),
     [
-        ("pipelined", LAMB, 3),
-        pytest.param("tensor", LAMB, 3, marks=pytest.mark.full),
+        ("tensor tensor=2", "gpt2", 2),
+        ("pipelined stages=2", TIED, 2),
+        pytest.param("fsdp tensor=2", "gpt2", 4),
         *(
-            pytest.param(strategy, name, STEPS, marks=pytest.mark.full)
-            for strategy in MODEL_PARALLEL
-            for name in ("gpt2", "bert_base", LAMB)
+            pytest.param(*case, marks=pytest.mark.full)
+            for case in (
+                ("tensor tensor=2", "bert_base", 2),
+                ("tensor tensor=2", TIED, 2),
+                ("tensor tensor=2", LAMB, 2),
+                ("tensor tensor=8", "gpt2", 8),  # of four heads: as the correctness check has fewer than some runs
+                ("pipelined stages=2", "bert_base", 2),
+                ("pipelined stages=2", LAMB, 2),
+                ("pipelined stages=3", "gpt2", 3),  # of two blocks: one stage has none
+                ("pipelined stages=2 virtual_stages=2", "gpt2", 2),
+                ("pipelined stages=2 tensor=2", TIED, 4),
+                ("ddp stages=2", TIED, 4),
+                ("fsdp stages=2", LAMB, 4),
+                ("fsdp shards=2", "gpt2", 4),
+                ("zero2 shards=2", LAMB, 4),
+                ("fsdp tensor=2", LAMB, 4),
+                ("fsdp stages=2 tensor=2", LAMB, 8),
+            )
         ),
     ],
 )
-def test_two_parts_of_a_model_have_the_losses_of_the_whole(strategy, workload, steps):
-    """Of LAMB's network the table of tokens is tied to the head: each of two stages has it."""
-    alone, (single,) = trained(workload, None, steps, accumulation=4)
-    together, ranks = trained(workload, strategy, steps, accumulation=4)
-    assert together == pytest.approx(alone, rel=1e-6)
-    assert [rank["names"] for rank in ranks] == 2 * [single["names"]]
-    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(single["norm"], rel=1e-6)]
-    assert {**ranks[0]["used"], **ranks[1]["used"]} == pytest.approx(single["used"], abs=0.02)
+def test_a_mesh_of_ranks_has_the_losses_of_one(strategy, workload, world):
+    """Each rank of a pipeline has as many micro-batches as stages."""
+    how = parallelism({"strategy": strategy})
+    replicas = world // how.stages // how.tensor
+    parts = how.stages if replicas * how.stages <= 4 else 1
+    alone, (single,) = trained(workload, None, 3, accumulation=replicas * parts)
+    together, ranks = trained(workload, strategy, 3, world=world, accumulation=parts)
+    assert together == pytest.approx(alone, rel=EQUAL)
+    assert [rank["names"] for rank in ranks] == world * [single["names"]]
+    assert [rank["norm"] for rank in ranks] == world * [pytest.approx(single["norm"], rel=1e-6)]
+    used = {name: fraction for rank in ranks for name, fraction in rank["used"].items()}
+    assert used == pytest.approx(single["used"], abs=0.02)
     assert max(rank["held"] for rank in ranks) < single["held"]
 
 
+@needs_meshes
 @pytest.mark.full
-@pytest.mark.parametrize(("strategy", "parts"), [("pipelined", 1), ("pipelined", 2), ("tensor", 1)])
-def test_parts_that_are_not_equal_learn_the_same(strategy, parts):
-    """A pipeline that is never full, with a stage without blocks; four heads in three ranks."""
-    alone, _ = trained("gpt2", None, 3, accumulation=parts)
-    together, _ = trained("gpt2", strategy, 3, accumulation=parts, world=3)
+@pytest.mark.parametrize("strategy", ["pipelined stages=2", "tensor tensor=2", "fsdp tensor=2", "ddp stages=2"])
+def test_gradients_of_parts_are_clipped_together(strategy):
+    """Gradient descent shows a factor that Adam hides, and a small norm is always exceeded."""
+    rule = {"name": "sgd", "momentum": 0.0, "nesterov": False, "gradient_norm": 0.01}
+    world = 2 if strategy.startswith(("pipelined", "tensor")) else 4
+    alone, (single,) = trained(TIED, None, 3, accumulation=4, rule=rule)
+    parts = 4 // (world // 2) if "stages" in strategy else 1
+    together, ranks = trained(TIED, strategy, 3, world=world, accumulation=parts, rule=rule)
     assert together == pytest.approx(alone, rel=1e-6)
+    assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-9)
 
 
+@needs_meshes
 @pytest.mark.full
-def test_what_is_equal_on_ranks_is_dropped_equally_and_heads_differently():
-    """A block that is computed again drops what it dropped before."""
-    _, plain = trained("gpt2", "tensor", 3, dropout=True)
-    again, recomputed = trained("gpt2", "tensor", 3, dropout=True, recomputed=True)
-    without, _ = trained("gpt2", "tensor", 3)
+def test_ranks_drop_different_values_where_they_have_different_positions_and_heads():
+    """What all of them have is the same after updates; a block that is computed again drops what it dropped before."""
+    _, plain = trained("gpt2", "tensor tensor=2", 3, dropout=True)
+    again, recomputed = trained("gpt2", "tensor tensor=2", 3, dropout=True, recomputed=True)
+    without, _ = trained("gpt2", "tensor tensor=2", 3)
     assert plain[0]["equal"] == plain[1]["equal"] != []
     assert plain[0]["dropped"] != plain[1]["dropped"]
     assert recomputed[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-7)
@@ -104,63 +129,98 @@ def test_batch_normalisation_is_that_of_each_rank(workload):
     assert together == pytest.approx(alone, rel=0.05)
 
 
+@needs_meshes
 @pytest.mark.full
-@pytest.mark.skipif(torch.__version__ < "2.9", reason="this PyTorch computes no shards on a CPU")
 def test_gradients_of_shards_accumulate_and_are_clipped_together():
-    """Gradient descent shows a factor that Adam hides, and a small norm is always exceeded."""
     rule = {"name": "sgd", "momentum": 0.0, "nesterov": False, "gradient_norm": 0.01}
     alone, (single,) = trained("bert_base", None, 3, accumulation=4, rule=rule)
-    together, ranks = trained("bert_base", "fsdp", 3, accumulation=2, rule=rule)
-    assert together == pytest.approx(alone, rel=1e-6)
-    assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-9)
+    for strategy, world in (("fsdp", 2), ("fsdp shards=2", 4)):
+        parts = 4 // world
+        together, ranks = trained("bert_base", strategy, 3, world=world, accumulation=parts, rule=rule)
+        assert together == pytest.approx(alone, rel=1e-6)
+        assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-9)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("strategy", [None, *(["fsdp"] if torch.__version__ >= "2.9" else [])])
+@pytest.mark.parametrize("strategy", [None, *(["fsdp"] if MESHES else [])])
 def test_blocks_that_are_computed_again_learn_the_same(strategy):
     plain, _ = trained("gpt2", None, 3, accumulation=2)
     again, _ = trained("gpt2", strategy, 3, recomputed=True, **({} if strategy else {"accumulation": 2}))
     assert again == pytest.approx(plain, rel=1e-5)
 
 
+@needs_meshes
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("strategy", "options"),
+    ("strategy", "options", "by"),
     [
-        ("fsdp", {"offload": True, "workload": "gpt2"}),
-        ("fsdp", {"offload": True, "workload": LAMB}),
-        ("zero1", {"compile": True, "workload": "gpt2"}),
+        ("fsdp", {"offload": True, "workload": "gpt2"}, "fully_shard"),
+        ("fsdp", {"offload": True, "workload": LAMB}, "fully_shard"),
+        ("fsdp", {"compile": True, "workload": "gpt2"}, "fully_shard"),
+        ("tensor tensor=2", {"compile": True, "workload": "gpt2"}, "parallelize_module"),
+        ("pipelined stages=2", {"compile": True, "workload": "gpt2", "accumulation": 2}, "one forward, one backward"),
+        ("zero1", {"compile": True, "workload": "gpt2"}, "ZeroRedundancyOptimizer"),
     ],
 )
-@pytest.mark.skipif(torch.__version__ < "2.9", reason="this PyTorch computes no shards on a CPU")
-def test_options_of_sharding_change_no_loss(strategy, options):
+def test_options_change_no_loss(strategy, options, by):
     """What a GPU would send to the host and back stays where it is here: that way itself needs a GPU."""
     workload = options.pop("workload")
     alone, (single,) = trained(workload, None, 6, accumulation=2)
     together, ranks = trained(workload, strategy, 6, **options)
-    assert together == pytest.approx(alone, rel=1e-6)
-    assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-8)
+    assert together == pytest.approx(alone, rel=EQUAL)
+    assert ranks[0]["norm"] == pytest.approx(single["norm"], rel=1e-7)
+    assert by in ranks[0]["execution"]
     assert "compile" not in options or "compiled" in ranks[0]["execution"]
-    assert "compile" not in options or "ZeroRedundancyOptimizer" in ranks[0]["execution"]
+
+
+@needs_meshes
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["fsdp", "tensor tensor=2", "pipelined stages=2"])
+def test_half_precision_differs_by_rounding_only(strategy):
+    """Shards gather normalisations in half precision, too, and stages send it."""
+    parts = {"accumulation": 2} if "stages" in strategy else {}
+    alone, _ = trained("gpt2", None, 6, accumulation=2, precision="bf16")
+    together, _ = trained("gpt2", strategy, 6, precision="bf16", **parts)
+    assert together == pytest.approx(alone, rel=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("version", "kind", "possible"),
-    [("1.13.1", "cuda", False), ("2.0.1", "cuda", True), ("2.0.1", "cpu", False), ("2.4.1", "cpu", True)],
+    ("strategy", "world", "of_a_node", "expected"),
+    [
+        ("ddp", 8, 4, Mesh(1, 8, 1, 1)),
+        ("fsdp", 8, 8, Mesh(1, 1, 8, 1)),
+        ("fsdp", 32, 8, Mesh(1, 4, 8, 1)),  # a copy of the model on each node
+        ("fsdp", 8, 1, Mesh(1, 1, 8, 1)),  # nodes of one device have no copies
+        ("fsdp shards=16", 32, 8, Mesh(1, 2, 16, 1)),
+        ("fsdp tensor=4", 32, 8, Mesh(1, 4, 2, 4)),
+        ("fsdp stages=4", 32, 8, Mesh(4, 1, 8, 1)),  # stages are on different nodes
+        ("ddp stages=2", 8, 8, Mesh(2, 4, 1, 1)),
+        ("tensor tensor=2", 4, 4, Mesh(1, 2, 1, 2)),  # two copies that answer
+    ],
 )
-def test_a_pytorch_without_shards_is_named(monkeypatch, version, kind, possible):
+def test_ranks_form_a_mesh(strategy, world, of_a_node, expected):
+    how = parallelism({"strategy": strategy})
+    assert how.mesh(world, of_a_node) == expected and expected.ranks == world
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "strategy", "least"),
+    [
+        ("1.13.1", "cuda", "fsdp", "2.6"),
+        ("2.6.0", "cuda", "fsdp", None),
+        ("2.6.0", "cuda", "fsdp tensor=2", "2.7"),
+        ("2.8.0", "cpu", "fsdp", "2.9"),
+        ("2.9.1", "cpu", "pipelined stages=2", "2.13"),
+        ("2.13.0", "cpu", "zero2 stages=2 tensor=2", None),
+        ("1.13.1", "cpu", "zero1", None),
+    ],
+)
+def test_a_pytorch_that_is_too_old_is_named(monkeypatch, version, kind, strategy, least):
     monkeypatch.setattr(torch, "__version__", torch.torch_version.TorchVersion(version))
-    if possible:
-        fsdp.require(kind)
+    how = parallelism({"strategy": strategy})
+    if least is None:
+        versions.require(how, kind)
         return
-    with pytest.raises(RunError, match=f"--strategy fsdp on {kind}: PyTorch {version} cannot do it") as caught:
-        fsdp.require(kind)
-    assert caught.value.state == "unsupported"
-
-
-def test_an_image_without_deepspeed_says_so(monkeypatch):
-    monkeypatch.setattr(zero, "has_deepspeed", lambda: False)
-    zero.require("zero1")
-    with pytest.raises(RunError, match="--strategy zero3: DeepSpeed computes it, and is not in this image") as caught:
-        zero.require("zero3")
+    with pytest.raises(RunError, match=f" on {kind}: PyTorch {version} cannot do it, from {least} on it") as caught:
+        versions.require(how, kind)
     assert caught.value.state == "unsupported"

@@ -203,6 +203,7 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
             IPU,
             "has 2 numbers, and --stages",
         ),
+        ("--tensor 2 --batch-size 4", IPU, "--tensor is for CPUs and GPUs"),
         ("--memory-proportion 0.1", None, "--memory-proportion is for IPUs"),
         ("--io-tiles 64", GPU, "--io-tiles is for IPUs"),
         ("--io-tiles 33", IPU, "takes an even number"),
@@ -215,7 +216,6 @@ def test_ranks_may_keep_what_they_divide_on_the_host_and_share_updates_of_a_comp
         ("--task inference --device-iterations 2", IPU, "follow from --batch-size"),
         ("--device-iterations 2", None, "is for IPUs"),
         ("--replicas 2 --concurrency 2 --task inference", None, "latency is that of one device"),
-        ("--replicas 2 --strategy zero2 --compile", None, "Leave one of them out, or take --strategy ddp or zero1"),
         ("--replicas 2 --strategy zero2 --offload", None, "a CPU keeps all in the memory of the host"),
         ("--replicas 2 --strategy ddp --offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
         ("--offload", GPU, "--offload is for --strategy fsdp, zero2, zero3"),
@@ -291,16 +291,40 @@ CUDA = {"framework": "pytorch", "device": "cuda"}
         ("--stages 2 --batch-size 8", (4, 2, 1, 1, 2, "pipelined")),
         ("--stages 2 --batch-size 8 --micro-batch-size 1", (1, 8, 1, 1, 2, "pipelined")),
         ("--stages 4 --batch-size 8 --strategy pipelined", (2, 4, 1, 1, 4, "pipelined")),
-        ("--stages 4 --batch-size 8 --strategy tensor", (8, 1, 1, 1, 4, "tensor")),
-        ("--stages 4 --batch-size 8 --task inference", (8, 1, 1, 1, 4, "tensor")),
+        ("--tensor 4 --batch-size 8 --strategy tensor", (8, 1, 1, 1, 1, "tensor")),
+        ("--tensor 4 --batch-size 8 --task inference", (8, 1, 1, 1, 1, "tensor")),
+        ("--stages 2 --tensor 2 --batch-size 8", (4, 2, 1, 1, 2, "pipelined")),
     ],
 )
 def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
     configuration = resolve(parse(["gpt2", *words.split()]), cards.load()["gpt2"], CUDA)
     assert tuple(configuration.partition)[:6] == expected and configuration.partition.samples == 8
-    assert configuration.ranks == configuration.stages and configuration.trained_together
+    assert configuration.ranks == configuration.stages * configuration.tensor == configuration.devices
+    assert configuration.trained_together and list(configuration.first_ranks) == [0]
     places = [Place(rank, configuration.ranks, rank, configuration.ranks) for rank in range(configuration.ranks)]
     assert {configuration.data_place(place)[:2] for place in places} == {(0, 1)}, "all have the same samples"
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "samples_of", "firsts"),
+    [
+        ("--replicas 2 --stages 2", "ddp", [0, 1, 0, 1], [0, 1]),
+        ("--replicas 2 --stages 2 --strategy fsdp --compile", "fsdp", [0, 1, 0, 1], [0, 1]),
+        ("--replicas 2 --tensor 2", "fsdp", [0, 0, 1, 1], [0, 2]),
+        ("--replicas 4 --strategy zero2 --shards 2", "zero2", [0, 1, 2, 3], [0, 1, 2, 3]),
+        ("--replicas 2 --stages 2 --tensor 2", "fsdp", [0, 0, 1, 1, 0, 0, 1, 1], [0, 2]),
+        ("--replicas 2 --tensor 2 --task inference", "tensor", [0, 0, 1, 1], [0, 2]),
+        ("--replicas 2 --task inference", None, [0, 1], [0, 1]),
+    ],
+)
+def test_ranks_of_a_mesh_have_the_samples_of_their_replica(words, expected, samples_of, firsts):
+    """Stages are the outermost dimension, and the devices of a block the innermost."""
+    configuration = resolve(parse(["gpt2", "--batch-size", "16", *words.split()]), cards.load()["gpt2"], CUDA)
+    assert (configuration.strategy, configuration.ranks) == (expected, len(samples_of))
+    places = [Place(rank, configuration.ranks, rank, configuration.ranks) for rank in range(configuration.ranks)]
+    assert [configuration.data_place(place).rank for place in places] == samples_of
+    assert list(configuration.first_ranks) == firsts
+    assert configuration.batch_size == 16 == configuration.partition.samples * configuration.replicas
 
 
 @pytest.mark.parametrize(
@@ -308,14 +332,25 @@ def test_ranks_with_parts_of_a_model_have_the_same_samples(words, expected):
     [
         ("--strategy pipelined", "Add --stages 2 or more"),
         ("--stages 2 --strategy sharded", "--strategy sharded is for IPUs. Take --strategy pipelined"),
-        ("--stages 2 --strategy fsdp", "--stages 2 with --strategy fsdp: it has no stages"),
-        ("--stages 2 --replicas 2", "stages are those of one copy of the model"),
-        ("--stages 2 --task inference --strategy pipelined", "all stages but one would wait. Take --strategy tensor"),
-        ("--stages 2 --compile", "parts of a model are not compiled"),
+        ("--stages 2 --strategy fsdp", "--strategy fsdp is for training on several devices. Add --replicas 2"),
+        (
+            "--stages 2 --replicas 2 --strategy pipelined",
+            "does not say how replicas train together. Take --strategy fsdp",
+        ),
+        ("--stages 2 --replicas 2 --strategy zero1", "--stages 2 with --strategy zero1: it wants whole models"),
+        ("--tensor 2 --replicas 2 --strategy ddp", "--tensor 2 with --strategy ddp: it wants whole models"),
+        ("--stages 2 --task inference", "all stages of a pipeline but one would wait. Take --tensor in its place"),
+        ("--tensor 2 --compile --task inference", "parts that answer are not compiled"),
+        ("--virtual-stages 2", "there is no pipeline"),
+        ("--stages 2 --virtual-stages 8 --batch-size 4", "--stages 2 --virtual-stages 8: gpt2 has 12 blocks"),
+        ("--stages 2 --virtual-stages 2 --batch-size 3", "in rounds of 2 micro-batches, and --batch-size 3 has 3"),
+        ("--replicas 4 --shards 2", "--shards is for --strategy fsdp, zero2, zero3"),
+        ("--replicas 4 --shards 3 --strategy fsdp", "--replicas 4 make no groups of as many"),
         ("--stages 2 --find-max-batch", "on one replica for what"),
         ("--stages 13 --batch-size 13", "gpt2 has 12 blocks"),
-        ("--stages 8 --strategy tensor", "gpt2 has 12 heads and 3072 inner features, .* Give a divisor of 12"),
-        ("--strategy tensor", "Add --stages 2 or more"),
+        ("--tensor 8", "gpt2 has 12 heads and 3072 inner features, .* Give a divisor of 12"),
+        ("--tensor 3", "gpt2 has 128 positions"),
+        ("--strategy tensor", "Add --tensor 2 or more"),
         ("--stages 4 --batch-size 2", "a pipeline is filled by 4 micro-batches, and --batch-size 2 has 2"),
     ],
 )
@@ -327,13 +362,13 @@ def test_what_ranks_with_parts_of_a_model_cannot_do_is_refused(words, said):
 def test_instances_of_ipus_have_their_stages_within():
     options = parse(["gpt2", "--replicas", "4", "--stages", "2", "--micro-batch-size", "1", "--batch-size", "16"])
     configuration = dataclasses.replace(resolve(options, cards.load()["gpt2"], IPU), instances=2)
-    assert (configuration.ranks, configuration.ranks_of_a_replica, configuration.partition.replicas) == (2, 1, 2)
+    assert (configuration.ranks, len(configuration.first_ranks), configuration.partition.replicas) == (2, 2, 2)
     place = Place(1, 2, 1, 2)
     assert configuration.data_place(place) == place, "each has other samples"
 
 
 def test_parts_of_a_model_answer_no_requests():
-    options = parse(["bert_base", "--stages", "2", "--task", "inference", "--concurrency", "2"])
+    options = parse(["bert_base", "--tensor", "2", "--task", "inference", "--concurrency", "2"])
     with pytest.raises(UsageError, match="requests are answered by one device"):
         resolve(options, cards.load()["bert_base"], CUDA)
 

@@ -125,7 +125,7 @@ def test_a_card_says_that_a_model_is_compiled_and_an_option_that_it_is_not(here,
     assert configured("lstm").compile is None
     smoke = configured("resnet50", "--smoke")
     assert smoke.compile is None and smoke.chosen_for["notes"] == ["not compiled: --smoke is to be quick"]
-    assert configured("gpt2", "--replicas", "2", "--strategy", "fsdp").compile is None
+    assert configured("gpt2", "--replicas", "2", "--strategy", "fsdp").compile == "default", "block by block"
     monkeypatch.setattr(device_defaults, "obstacle_to_triton", lambda capability: "Triton is not here")
     run = configured("resnet50")
     assert run.compile is None and run.chosen_for["notes"] == ["not compiled: Triton is not here"]
@@ -137,8 +137,8 @@ def test_a_card_says_that_a_model_is_compiled_and_an_option_that_it_is_not(here,
     [
         ("resnet50 --task inference --concurrency 2", "a request may come before a model is compiled"),
         ("resnet50 --find-max-batch", "each trial would compile again"),
-        ("gpt2 --stages 2", "parts of a model are not compiled"),
-        ("gpt2 --replicas 2 --strategy zero3", "--strategy zero3 is not compiled"),
+        ("gpt2 --stages 2", "parts of a model are compiled only if it is asked for"),
+        ("gpt2 --tensor 2", "parts of a model are compiled only if it is asked for"),
         ("gpt2 --activation-checkpointing", "a compiler decides itself what is computed again"),
     ],
 )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 import pytest
 from killing import check_killed
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
 SHORT = ("--batch-size", 4, "--steps", 8, "--warmup-steps", 3, "--threads", 1, "--meter", "none", "--skip-numerics")
 TWO = ("--replicas", 2)
+needs_meshes = pytest.mark.skipif(torch.__version__ < "2.13", reason="this PyTorch divides no models on a CPU")
 
 
 def losses(program, *words):
@@ -44,26 +46,41 @@ def test_the_correctness_check_is_made_by_the_ranks_together(program):
     assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "ddp")
 
 
+@needs_meshes
 @pytest.mark.full
-@pytest.mark.parametrize("strategy", ["pipelined", "tensor"])
-def test_ranks_with_parts_of_a_model_make_one_document(program, strategy):
+@pytest.mark.parametrize(
+    ("degrees", "replicas"),
+    [
+        ({"stages": 2}, 1),
+        ({"tensor": 2}, 1),
+        ({"tensor": 2}, 2),
+        ({"stages": 2}, 2),
+    ],
+)
+def test_ranks_with_parts_of_a_model_make_one_document(program, degrees, replicas):
     """Samples count once, in steps and in evaluations; the loss is there although one stage has it."""
-    words = ("--batch-size", 2, "--micro-batch-size", 1, "--steps", 3, "--warmup-steps", 1, "--threads", 1)
-    target = ("--target-loss", 0.01, "--evaluation-steps", 2)
-    document = program.result("gpt2", *words, "--meter", "none", "--stages", 2, "--strategy", strategy, *target)
+    ((name, parts),) = degrees.items()
+    batch, ranks = 2 * replicas, parts * replicas
+    words = ("--batch-size", batch, "--micro-batch-size", 1, "--steps", 3, "--warmup-steps", 1, "--threads", 1)
+    target = ("--target-loss", 0.01, "--evaluation-steps", 2, "--meter", "none")
+    document = program.result("gpt2", *words, *target, f"--{name}", parts, "--replicas", replicas)
     device, given, steps = (document[part] for part in ("accelerator", "configuration", "steps"))
     assert (document["status"]["state"], document["numerics"]["state"]) == ("completed", "passed")
     assert len(document["numerics"]["precisions"][0]["ranks"]) == 3
-    assert (device["count"], device["ranks"], device["replicas"], given["stages"]) == (2, 2, 1, 2)
-    assert (steps["count"], steps["units"], document["data"]["samples"]) == (3, 6, 2) and None not in steps["losses"]
-    assert [each["samples"] for each in document["target"]["evaluations"]] == [2, 2]
-    assert [rank["steps"] for rank in document["ranks"]] == [2, 2]
+    assert (device["count"], device["ranks"], device["replicas"], given[name]) == (ranks, ranks, replicas, parts)
+    assert math.prod(device["mesh"].values()) == ranks
+    assert device["mesh"]["pipeline" if name == "stages" else name] == parts
+    assert (steps["count"], steps["units"], document["data"]["samples"]) == (3, 3 * batch, batch)
+    assert None not in steps["losses"]
+    assert [each["samples"] for each in document["target"]["evaluations"]] == [batch, batch]
+    assert [rank["steps"] for rank in document["ranks"]] == [2] * ranks
 
 
+@needs_meshes
 @pytest.mark.full
 @pytest.mark.parametrize(("workload", "check"), [("gpt2", "generation"), ("bert_base", "answers")])
 def test_a_model_that_is_divided_by_its_heads_answers(program, workload, check):
-    words = ("--batch-size", 2, "--steps", 3, "--warmup-steps", 1, "--threads", 1, "--meter", "none", "--stages", 2)
+    words = ("--batch-size", 2, "--steps", 3, "--warmup-steps", 1, "--threads", 1, "--meter", "none", "--tensor", 2)
     document = program.result(workload, "--task", "inference", *words)
     assert (document["numerics"]["state"], document["configuration"]["strategy"]) == ("passed", "tensor")
     assert (document["steps"]["units"], document["accelerator"]["replicas"]) == (6, 1)
@@ -108,7 +125,7 @@ def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
         (("--batch-size", 3), "--batch-size 3: it is no multiple of 1 samples at once times 2 replicas"),
         (("--find-max-batch",), "--find-max-batch with --replicas 2: it searches on one device"),
         (("--rendezvous", "127.0.0.1:7"), "--rendezvous: no launcher has started several tasks"),
-        (("--strategy", "pipelined"), "--strategy pipelined: one stage is all of the model"),
+        (("--strategy", "pipelined"), "--strategy pipelined: one device has all of the model"),
         (("--task", "inference", "--strategy", "ddp"), "--strategy ddp is for training on several devices"),
     ],
 )

@@ -8,10 +8,12 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel
 
-from entrypoints.devices.pytorch.strategies import fsdp, pipeline, shards, tensor, zero
+from entrypoints.devices.pytorch.strategies import ddp, meshed, pipeline, shards, tensor
 from entrypoints.devices.pytorch.strategies.ddp import DataParallel
-from entrypoints.devices.pytorch.strategies.strategy import Strategy
+from entrypoints.devices.pytorch.strategies.meshed import Meshed
 from entrypoints.workloads.pytorch import loader, optimizers
 
 
@@ -35,7 +37,7 @@ def sum_for_mean():
 
 
 def sum_of_shards_for_mean():
-    return summed(fsdp.FullyShard)
+    return summed(Meshed)
 
 
 def summed(strategy):
@@ -50,7 +52,7 @@ def one_slice_for_all():
 
 def clipped_by_shard():
     def clip(parameters, norm, *_):
-        own = [optimizers.local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        own = [parameter.grad for parameter in parameters if parameter.grad is not None]
         size = torch.stack([gradient.norm() for gradient in own]).norm()
         for gradient in own:
             gradient.mul_((norm / size).clamp(max=1.0))
@@ -62,108 +64,114 @@ def lamb_by_shard():
     return mock.patch.object(shards, "norms", lambda tensors, *_, **__: [tensor.norm() for tensor in tensors])
 
 
+def copies_counted_by_each_rank():
+    """Of what ranks of a mesh have alike, in norms."""
+    return mock.patch.object(Meshed, "copies", lambda *_: 1)
+
+
 def decay_lost():
-    original = optimizers.parameter_groups
-
-    def groups(model, rule):
-        return [{**group, "weight_decay": 0.0} for group in original(model, rule)]
-
-    return mock.patch.object(optimizers, "parameter_groups", groups)
+    return without_decay(meshed)
 
 
 def decay_lost_on_the_way_to_shares():
+    return without_decay(ddp)
+
+
+def without_decay(module):
     original = optimizers.parameter_groups
 
     def groups(model, rule):
         return [{**group, "weight_decay": 0.0} for group in original(model, rule)]
 
-    return mock.patch.object(zero, "parameter_groups", groups)
+    return mock.patch.object(module, "parameter_groups", groups)
 
 
 def tie_broken():
-    original = fsdp.FullyShard.wrap
+    original = Meshed.wrap
 
     def wrap(self, model, hardware):
         decoder = model.network.head.decoder
         decoder.weight = nn.Parameter(decoder.weight.detach().clone())
         return original(self, model, hardware)
 
-    return mock.patch.object(fsdp.FullyShard, "wrap", wrap)
+    return mock.patch.object(Meshed, "wrap", wrap)
+
+
+def nodes_apart():
+    """Each group of shards keeps its own gradients."""
+
+    def accumulating(self, _):
+        self.model.set_requires_all_reduce(False)
+        return self.loss_context()
+
+    return mock.patch.object(Meshed, "accumulating", accumulating)
 
 
 def table_of_the_head_alone():
     """The gradients of a table in the first and the last stage are not added up."""
-    return mock.patch.object(pipeline.Pipeline, "add_tied", lambda _: None)
-
-
-def table_counted_twice():
-    """In the norm of all gradients, once by each stage that has it."""
-    return mock.patch.object(
-        pipeline.Pipeline, "clip", lambda own, model, norm: shards.clip(list(model.parameters()), norm, own.hardware)
-    )
+    return mock.patch.object(Meshed, "add_tied", lambda _: None)
 
 
 def micro_batches_of_a_pipeline_summed_up():
-    original = pipeline.Pipeline.accumulate
+    original = Meshed.pipelined
 
-    def accumulate(self, parts, session):
-        summing = SimpleNamespace(training_loss=session.training_loss, scaled=lambda loss: loss)
+    def pipelined(self, parts, session):
+        summing = SimpleNamespace(autocast=session.autocast, scaled=lambda loss: loss)
         return original(self, parts, summing)
 
-    return mock.patch.object(pipeline.Pipeline, "accumulate", accumulate)
+    return mock.patch.object(Meshed, "pipelined", pipelined)
 
 
 def last_micro_batch_left_out():
-    original = pipeline.Pipeline.accumulate
-    return mock.patch.object(
-        pipeline.Pipeline, "accumulate", lambda self, parts, _: original(self, parts[:-1] or parts, _)
-    )
+    original = Meshed.pipelined
+    return mock.patch.object(Meshed, "pipelined", lambda self, parts, _: original(self, parts[:-1] or parts, _))
 
 
 def clipped_by_stage():
-    return mock.patch.object(pipeline.Pipeline, "clip", Strategy.clip)
+    return mock.patch.object(shards, "_total", lambda numbers, *_: numbers)
 
 
 def stage_without_updates():
-    original = pipeline.Pipeline.optimizer
+    original = Meshed.optimizer
 
     def optimizer(self, model, rule, fused):
         made = original(self, model, rule, fused)
-        return made if self.last else SimpleNamespace(zero_grad=made.zero_grad, step=lambda: None)
+        own = SimpleNamespace(zero_grad=made.zero_grad, step=lambda: None)
+        return made if self.stages[-1].is_last else own
 
-    return mock.patch.object(pipeline.Pipeline, "optimizer", optimizer)
-
-
-def gradients_of_shares_apart():
-    """Each rank goes back through its own heads and features only."""
-    return mock.patch.object(tensor.CopyToGroup, "backward", staticmethod(lambda _, gradient: gradient))
+    return mock.patch.object(Meshed, "optimizer", optimizer)
 
 
-def shares_not_added_up():
-    return mock.patch.object(tensor.ReduceFromGroup, "forward", staticmethod(lambda _, x: x.clone()))
+def copies_of_a_stage_apart():
+    return mock.patch.object(Meshed, "replicated", lambda _, stage: stage)
 
 
-def bias_of_each_share():
-    """Added up once by each rank."""
+def positions_apart():
+    """Normalisations have the gradients of a rank's positions only."""
 
-    def forward(self, x):
-        return tensor.ReduceFromGroup.apply(torch.nn.functional.linear(x, self.weight, self.bias))
+    def shard_of(gradient, parameter):
+        whole = gradient is None or not isinstance(gradient, DTensor)
+        return gradient if whole else gradient.to_local()
 
-    return mock.patch.object(tensor.RowParallelLinear, "forward", forward)
+    return mock.patch.object(meshed, "shard_of", shard_of)
 
 
 def packed_by_rows():
     """The first rank has all queries and half of the keys."""
+    return mock.patch.object(tensor, "PackedColumns", ColwiseParallel)
+
+
+def whole_heads_apart():
+    """A head that all ranks compute has some positions only."""
+    return mock.patch.object(tensor.Whole, "_apply", lambda _, module, __: module)
+
+
+def stages_in_another_order():
+    """The blocks of each stage are those of the other one."""
+    original = pipeline.blocks_of
     return mock.patch.object(
-        tensor.Division, "share", lambda self, whole, *at: whole.tensor_split(at[1], self.axis)[at[0]]
+        pipeline, "blocks_of", lambda network, stage, stages: original(network, stages - 1 - stage, stages)
     )
-
-
-def equal_weights_counted_by_each_rank():
-    def clip(self, model, norm):
-        shards.clip(list(model.parameters()), norm, self.hardware)
-
-    return mock.patch.object(tensor.TensorParallel, "clip", clip)
 
 
 # Each with the strategy and a workload in which it shows.
@@ -178,16 +186,18 @@ MUTANTS = (
     (decay_lost, "fsdp", "bert_base"),
     (decay_lost_on_the_way_to_shares, "zero1", "bert_base"),
     (tie_broken, "fsdp", "bert_large_pretraining_128"),
-    (table_of_the_head_alone, "pipelined", "gpt_117m"),
-    (table_counted_twice, "pipelined", "gpt_117m"),
-    (micro_batches_of_a_pipeline_summed_up, "pipelined", "gpt2"),
-    (last_micro_batch_left_out, "pipelined", "gpt2"),
-    (clipped_by_stage, "pipelined", "gpt2"),
-    (stage_without_updates, "pipelined", "gpt2"),
-    (gradients_of_shares_apart, "tensor", "gpt2"),
-    (shares_not_added_up, "tensor", "gpt2"),
-    (bias_of_each_share, "tensor", "gpt2"),
-    (packed_by_rows, "tensor", "gpt2"),
-    (equal_weights_counted_by_each_rank, "tensor", "gpt2"),
-    (lamb_by_shard, "tensor", "bert_large_pretraining_128"),
+    (nodes_apart, "fsdp shards=2", "lstm"),
+    (table_of_the_head_alone, "pipelined stages=2", "gpt_117m"),
+    (copies_counted_by_each_rank, "pipelined stages=2", "gpt_117m"),
+    (micro_batches_of_a_pipeline_summed_up, "pipelined stages=2", "gpt2"),
+    (last_micro_batch_left_out, "pipelined stages=2", "gpt2"),
+    (clipped_by_stage, "pipelined stages=2", "gpt2"),
+    (stage_without_updates, "pipelined stages=2", "gpt2"),
+    (stages_in_another_order, "pipelined stages=2", "gpt2"),
+    (copies_of_a_stage_apart, "ddp stages=2", "gpt2"),
+    (positions_apart, "tensor tensor=2", "gpt2"),
+    (packed_by_rows, "tensor tensor=2", "gpt2"),
+    (whole_heads_apart, "tensor tensor=2", "bert_base"),
+    (copies_counted_by_each_rank, "tensor tensor=2", "gpt2"),
+    (lamb_by_shard, "tensor tensor=2", "bert_large_pretraining_128"),
 )

@@ -100,6 +100,7 @@ def joined(job):
     from entrypoints.contract.group import Place
 
     *_, groups = modules(job)
+    how = parallelism(job)
 
     def tell(where):
         sys.stdout.write(json.dumps(where) + "\n")
@@ -108,15 +109,29 @@ def joined(job):
     if not job["strategy"]:
         return {}
     place = Place(job["rank"], job["world"], job["rank"], job["world"])
-    return {"group": groups.join(place, "cpu", job["strategy"], job.get("offload", False), tell)}
+    return {"group": groups.join(place, "cpu", how, tell)}
+
+
+def parallelism(job):
+    """How the ranks of a job train together. A strategy may have degrees, as in `fsdp tensor=2`."""
+    from entrypoints.contract.group import Parallelism
+
+    name, *degrees = (job["strategy"] or "none").split()
+    return Parallelism(
+        name, offload=job.get("offload", False), **{k: int(v) for k, v in (d.split("=") for d in degrees)}
+    )
 
 
 def data_place(job):
     """Where a rank is among those with other samples."""
-    from entrypoints.contract.choices import MODEL_PARALLEL
     from entrypoints.contract.group import ALONE, Place
 
-    return ALONE if job["strategy"] in MODEL_PARALLEL else Place(job["rank"], job["world"], job["rank"], job["world"])
+    if not job["strategy"]:
+        return ALONE
+    how = parallelism(job)
+    replicas = job["world"] // how.stages // how.tensor
+    rank = job["rank"] // how.tensor % replicas
+    return Place(rank, replicas, rank, replicas)
 
 
 def probe(job):

@@ -26,12 +26,14 @@ TOML = sorted([*paths.RECIPES.glob("*.toml"), *paths.STUDIES.glob("*.toml")])
         ({"devices": 2, "nodes": 2}, (2, 2, 1)),
         ({"nodes": 2}, (8, 2, 1)),
         ({"stages": 2}, (2, 1, 2)),
-        ({"devices": 4, "strategy": "tensor"}, (4, 1, 4)),
+        ({"devices": 4, "strategy": "tensor"}, (4, 1, 1, 4)),
+        ({"devices": 8, "strategy": "fsdp", "tensor": 2}, (8, 2, 1, 2)),
+        ({"tensor": 2, "stages": 2}, (4, 1, 2, 2)),
         ({"devices": 4, "strategy": "pipelined", "stages": 2}, (4, 1, 2)),
         ({"devices": 4, "strategy": "fsdp"}, (4, 1, 1)),
     ],
 )
-def test_a_cell_has_as_few_nodes_as_have_its_devices(cell: dict[str, int], expected: tuple[int, int, int]) -> None:
+def test_a_cell_has_as_few_nodes_as_have_its_devices(cell: dict[str, int], expected: tuple[int, ...]) -> None:
     assert division_of({"workload": "gpt2", **cell}, FOUR) == Division(*expected)
 
 
@@ -68,8 +70,8 @@ def test_reasons_use_the_keys_of_studies() -> None:
         ({"workload": "lstm", "strategy": "tensor", "devices": 2}, "lstm is no row of equal blocks"),
         ({"workload": "resnet50", "batch_size": 3, "devices": 2}, "it is no multiple of"),
         (
-            {"workload": "gpt2", "strategy": "tensor", "devices": 3, "stages": 2},
-            "3 devices are no multiple of 2 stages",
+            {"workload": "gpt2", "strategy": "tensor", "devices": 3, "tensor": 2},
+            "3 devices are no multiple of the 2 of a copy",
         ),
     )
     for cell, reason in cases:

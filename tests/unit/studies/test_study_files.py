@@ -191,7 +191,7 @@ def test_strategies_with_stages_take_all_devices_for_them(tmp_path: Path) -> Non
     text = '[[run]]\nworkload = "gpt2"\ntask = "inference"\nstrategy = "tensor"\ndevices = [1, 2]'
     single, two = runs(tmp_path, text)
     assert single.arguments == ("gpt2", "--task", "inference")
-    assert two.arguments == ("gpt2", "--stages", "2", "--strategy", "tensor", "--task", "inference")
+    assert two.arguments == ("gpt2", "--strategy", "tensor", "--task", "inference", "--tensor", "2")
 
 
 def test_arguments_of_a_system_come_last(tmp_path: Path) -> None:

@@ -77,17 +77,19 @@ class TorchSession:
         self.accumulation_steps = partition.accumulation if partition else 1  # micro-batches per update
         self.micro_batch = partition.micro_batch if partition else None  # samples computed at once
         self.model = model
+        self.divided = bool(group and group.mesh.tensor > 1)  # so that there are no whole layers
         self.answers, self.folded = isinstance(rule, InferenceRule), has_batch_norms(model)
-        self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule), bool(compiled))
+        self.strategy = strategy_of(group, self.dtype, isinstance(rule, OptimizerRule))
         if self.strategy.chunked_loss:
             with_chunked_loss(model)
         self.train_model: CallableModel = None
         if self.answers:
             self.strategy.loaded_for_inference(model, hardware)
         else:
-            self.train_model = self.maybe_compiled(self.strategy.wrap(model, hardware), self.graphs)
+            self.train_model = self.compiled_parts(self.strategy.wrap(model, hardware), self.graphs)
         if group and self.strategy.engine:
-            self.note(f"{group.strategy} by {self.strategy.engine}")
+            self.note(f"{group.how.strategy} by {self.strategy.engine}")
+            self.facts = self.facts._replace(mesh=list(group.mesh))
         self.attention = AttentionObserver(model, group is None and not isinstance(rule, SamplerRule))
         self.optimizer: Any = None
         self.observer: StepObserver | None = None  # of the first training step, unless it is compiled
@@ -158,7 +160,7 @@ class TorchSession:
         self.expect_padding(batch)
         self.look_at(batch, training=True)
         observer = StepObserver(self.model.network) if self.observer is None and not self.compiled else None
-        self.optimizer.zero_grad(set_to_none=True)
+        self.strategy.zero_grad(self.optimizer)
         with compilation():
             losses = self.strategy.accumulate(self.micro_batches(batch), self)
         skipped = self.update()
@@ -342,6 +344,12 @@ class TorchSession:
         """Return the compiled model, or the model itself if nothing is compiled."""
         return compile_model(model, self.compiled, graphs, compiler_of(self.hardware.type))
 
+    def compiled_parts(self, model: Any, graphs: bool = False) -> CallableModel:
+        """Return a model of the strategy, compiled as a whole or, where ranks have parts of it, block by block."""
+        if not self.compiled:
+            return model
+        return self.strategy.compiled(model, functools.partial(self.maybe_compiled, graphs=graphs))
+
     def optimised_leaps(self, leapfrog: Leapfrog, steps: int) -> Leaps:
         """Return what does so many leapfrog steps: compiled, and replayed by the GPU, if the session does that."""
         called = several(self.maybe_compiled(leapfrog), steps)
@@ -355,10 +363,10 @@ class TorchSession:
         """Return the model for inference with today's weights: compiled, or with operations that are fused."""
         model = self.strategy.inference_model(self.model)
         library = fusing.library(self.hardware.type)
-        if library and not self.compiled and isinstance(model, Objective):
+        if library and not self.compiled and isinstance(model, Objective) and not self.divided:
             model = sharing(model) if self.answers else model  # what is fused has layers of its own
             fusing.fuse(model, library, functools.partial(fusing.fastest, self), self.fused)
-        return self.maybe_compiled(model, graphs)
+        return self.compiled_parts(model, graphs)
 
     def executed(self) -> Executed:
         """Return how the model was run so far."""

@@ -13,16 +13,16 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from entrypoints.contract.choices import FSDP, ZERO
-from entrypoints.contract.group import LOOPBACK, Connected, Place, meeting_points
+from entrypoints.contract.group import LOOPBACK, Connected, Mesh, Parallelism, Place, meeting_points
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
-from entrypoints.devices.pytorch.strategies import transport
+from entrypoints.devices.pytorch.strategies import transport, versions
 from entrypoints.metering.meter import MeterError
 from entrypoints.metering.meters import hlml
 
 RENDEZVOUS_TIMEOUT = timedelta(seconds=120)  # ranks of a node start together
-COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # for a step, in which a rank may compile
+FIRST_TIMEOUT = timedelta(hours=1)  # until all ranks have done a step: they make a large model, and compile it
+COLLECTIVE_TIMEOUT = timedelta(minutes=10)  # for what follows
 # What selects the devices that a process sees; before torch 2.4 a GPU has no identifier there.
 SELECTING = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", hlml.MODULE)
 BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "ipu": "gloo"}  # IPUs have links of their own
@@ -31,11 +31,13 @@ BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl", "hpu": "hccl", "ipu": 
 class Group:
     """The ranks of this run, joined."""
 
-    def __init__(
-        self, place: Place, strategy: str | None, offload: bool, hardware: torch.device, store: dist.TCPStore
-    ) -> None:
-        self.place, self.strategy, self.offload, self.hardware, self.store = place, strategy, offload, hardware, store
+    mesh: Mesh
+
+    def __init__(self, place: Place, how: Parallelism, hardware: torch.device, store: dist.TCPStore) -> None:
+        self.place, self.how, self.hardware, self.store = place, how, hardware, store
         self.exchanges = 0  # of values that are no tensors, over the store
+        self.meetings = 0
+        self.timeout = FIRST_TIMEOUT
 
     def connected(self) -> Connected:
         """Return how they are connected, after all of them have tried it."""
@@ -59,12 +61,16 @@ class Group:
         names = [f"exchange {self.exchanges} of {rank}" for rank in ranks]
         if self.place.rank in ranks:
             self.store.set(names[self.place.rank], json.dumps(list(values)))
-        self.store.wait(names, COLLECTIVE_TIMEOUT)
+        self.store.wait(names, self.timeout)
         return [json.loads(self.store.get(name)) for name in names]
 
     def meet(self) -> None:
-        """Wait until all ranks are here."""
+        """Wait until all ranks are here: before the first step, after it, and later."""
         dist.barrier()
+        self.meetings += 1
+        if self.meetings == 2:
+            self.timeout = COLLECTIVE_TIMEOUT
+            set_timeout(COLLECTIVE_TIMEOUT)
 
     def require_own_devices(self) -> None:
         """Raise RunError (`no_device`) if two ranks share a device. NCCL would only report an invalid usage."""
@@ -96,7 +102,15 @@ class Group:
         dist.destroy_process_group()
 
 
-def join(place: Place, device: str, strategy: str | None, offload: bool, send: Callable[[Rendezvous], None]) -> Group:
+def set_timeout(timeout: timedelta) -> None:
+    """Let collectives of all groups of ranks that there are wait so long, where PyTorch can change it."""
+    change = getattr(dist.distributed_c10d, "_set_pg_timeout", None)  # torchtitan calls it, too
+    if change:
+        for group in list(dist.distributed_c10d._world.pg_map):
+            change(timeout, group)
+
+
+def join(place: Place, device: str, how: Parallelism, send: Callable[[Rendezvous], None]) -> Group:
     """Join the ranks of a run: the first one listens at a free port, which its parent passes on to the others.
 
     Raises RunError (`unsupported`) if this PyTorch has no backend for the device, or not the strategy.
@@ -104,26 +118,15 @@ def join(place: Place, device: str, strategy: str | None, offload: bool, send: C
     backend = BACKENDS[device]
     if not dist.is_available() or not getattr(dist, f"is_{backend}_available", lambda: True)():
         raise RunError("unsupported", f"--replicas: PyTorch {torch.__version__} has no backend {backend}")
-    require(strategy, device, offload)
+    versions.require(how, device)
     if place.address == LOOPBACK:  # all ranks are of this host, whose name may not resolve
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     store = _first_store(place, send) if place.rank == 0 else _store_of_the_first(place)
-    group = Group(place, strategy, offload, hardware_of(device), store)
+    group = Group(place, how, hardware_of(device), store)
     group.require_own_devices()
-    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=COLLECTIVE_TIMEOUT)
+    group.mesh = how.mesh(place.world, int(group.smallest(place.local_world)))
+    dist.init_process_group(backend, store=store, rank=place.rank, world_size=place.world, timeout=FIRST_TIMEOUT)
     return group
-
-
-def require(strategy: str | None, device: str, offload: bool = False) -> None:
-    """Raise RunError (`unsupported`) if a strategy cannot be had here, before ranks wait for each other."""
-    if strategy == FSDP:
-        from entrypoints.devices.pytorch.strategies import fsdp
-
-        fsdp.require(device, offload)
-    elif strategy in ZERO:
-        from entrypoints.devices.pytorch.strategies import zero
-
-        zero.require(str(strategy))
 
 
 def use_device(place: Place, device: str) -> None:

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from entrypoints.contract.choices import DDP, FSDP, PIPELINED, TENSOR
+from entrypoints.contract.choices import DDP, SHARDED, ZERO
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.strategy import Strategy
 
 
-def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool, compiled: bool) -> Strategy:
-    """Return the strategy of the ranks of a group that train, and not that of copies that answer.
+def strategy_of(group: Group | None, dtype: torch.dtype | None, trained: bool) -> Strategy:
+    """Return the strategy of the ranks of a group that train, or that have parts of a model.
 
     Modules of others are not imported: versions differ.
     """
-    if group is None or group.strategy is None or not trained:
+    if group is None or group.how.strategy is None:
         return Strategy(dtype)
-    if group.strategy == DDP:
-        from entrypoints.devices.pytorch.strategies.ddp import DataParallel
+    if group.how.strategy in SHARDED or group.mesh.pipeline * group.mesh.tensor > 1:
+        from entrypoints.devices.pytorch.strategies.meshed import Meshed
 
-        return DataParallel(dtype)
-    if group.strategy == FSDP:
-        from entrypoints.devices.pytorch.strategies.fsdp import sharded
+        return Meshed(dtype, group.mesh, group.how)
+    if not trained:
+        return Strategy(dtype)
+    from entrypoints.devices.pytorch.strategies.ddp import DataParallel, SharedOptimizer
 
-        return sharded(dtype, group.offload)
-    if group.strategy == PIPELINED:
-        from entrypoints.devices.pytorch.strategies.pipeline import Pipeline
-
-        return Pipeline(dtype)
-    if group.strategy == TENSOR:
-        from entrypoints.devices.pytorch.strategies.tensor import TensorParallel
-
-        return TensorParallel(dtype)
-    from entrypoints.devices.pytorch.strategies.zero import zero
-
-    return zero(group.strategy, dtype, group.offload, compiled)
+    by_name = {DDP: DataParallel, ZERO[0]: SharedOptimizer}
+    return by_name[group.how.strategy](dtype)

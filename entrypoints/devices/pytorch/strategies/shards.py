@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Container, Sequence
+from typing import Any, Mapping, Sequence
 
 import torch
 import torch.distributed as dist
 from torch import nn
-
-from entrypoints.workloads.pytorch.optimizers import local
 
 EPSILON = 1e-6  # added to a norm before it divides, as torch.nn.utils.clip_grad_norm_ does
 
@@ -17,32 +15,32 @@ def norms(
     shards: Sequence[torch.Tensor],
     parameters: Sequence[nn.Parameter],
     hardware: torch.device,
-    divided: Container[int] | None = None,
+    copies: Mapping[int, int],
+    group: dist.ProcessGroup,
 ) -> Sequence[torch.Tensor]:
-    """Return the L2 norm over all ranks of each tensor. All ranks give their shards of the same tensors.
+    """Return the L2 norm over the ranks of a group of each tensor. All of them give their shards of the same tensors.
 
-    If `divided` has the identities of some parameters, tensors of others are whole on each rank.
+    `copies` has, by the identity of a parameter, how many ranks have the same shard of it.
     """
-    whole = [divided is not None and id(parameter) not in divided for parameter in parameters]
-    ranks = dist.get_world_size()
     own = squares(shards)
-    if any(whole):
-        own = own / own.new_tensor([ranks if equal else 1 for equal in whole])
-    return _total(own, hardware).sqrt().unbind()
+    own = own / own.new_tensor([copies[id(parameter)] for parameter in parameters])
+    return _total(own, hardware, group).sqrt().unbind()
 
 
-def clip(
-    parameters: Sequence[nn.Parameter], norm: float, hardware: torch.device, copies: Sequence[nn.Parameter] = ()
-) -> None:
-    """Scale the gradients of all parameters of all ranks together to at most this L2 norm.
+def clip(parameters: Sequence[nn.Parameter], norm: float, hardware: torch.device, copies: Sequence[int]) -> None:
+    """Scale the gradients of the parameters of all ranks together to at most this L2 norm.
 
-    Gradients of `copies` are counted by another rank.
+    `copies` says of each parameter how many ranks have the same shard of it.
     """
-    counted, others = _gradients(parameters), _gradients(copies)
-    square = squares(counted).sum() if counted else torch.zeros((), device=hardware)
+    of_each = [(parameter.grad, times) for parameter, times in zip(parameters, copies) if parameter.grad is not None]
+    gradients = [gradient for gradient, _ in of_each]
+    square = torch.zeros((), device=hardware)
+    if gradients:  # a stage of a pipeline may have no weight
+        own = squares(gradients)
+        square = (own / own.new_tensor([times for _, times in of_each])).sum()
     factor = (norm / (_total(square, hardware).sqrt() + EPSILON)).clamp(max=1.0)
-    if counted:  # a stage of a pipeline may have no weight
-        torch._foreach_mul_([*counted, *others], factor)
+    if gradients:
+        torch._foreach_mul_(gradients, factor)
 
 
 def squares(shards: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -54,19 +52,18 @@ def squares(shards: Sequence[torch.Tensor]) -> torch.Tensor:
     return torch.stack([next(norms) if shard.numel() else nothing for shard in wide]).square()
 
 
-def scaler(of_one: Any) -> Any:
+def scaler(of_one: Any, hardware: torch.device) -> Any:
     """Return a scaler of gradients like that of one rank, whose ranks skip the same steps."""
     from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
-    return ShardedGradScaler(init_scale=of_one.get_scale())
+    return ShardedGradScaler(hardware.type, init_scale=of_one.get_scale())
 
 
-def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
-    return [local(parameter.grad) for parameter in parameters if parameter.grad is not None]
+def _total(numbers: torch.Tensor, hardware: torch.device, group: dist.ProcessGroup | None = None) -> torch.Tensor:
+    """Return the sums over the ranks of a group, or all of them, on the device of `numbers`.
 
-
-def _total(numbers: torch.Tensor, hardware: torch.device) -> torch.Tensor:
-    """Return the sums over all ranks, on the device of `numbers`. Ranks exchange what is on the hardware."""
+    Ranks exchange what is on the hardware.
+    """
     total = numbers.to(hardware)
-    dist.all_reduce(total)
+    dist.all_reduce(total, group=group)
     return total.to(numbers.device)

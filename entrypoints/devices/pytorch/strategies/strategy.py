@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, ContextManager, Mapping, Protocol, Sequence
+from typing import Any, Callable, ContextManager, Mapping, Protocol, Sequence
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from entrypoints.workloads.pytorch.optimizers import optimizer
 
 class MicroBatches(Protocol):
     """What computes micro-batches: a session."""
+
+    def autocast(self) -> Any:
+        """Return a context that computes in the run's half precision, if it has one."""
 
     def training_loss(self, batch: Batch) -> torch.Tensor:
         """Do the forward pass; return the loss."""
@@ -55,6 +58,10 @@ class Strategy:
         # channels_last saved a fifth (fp32) to two fifths (bf16) of a ResNet-50 step on a CPU with torch 2.13.
         return model.to(hardware, memory_format=LAYOUT.format)
 
+    def compiled(self, wrapped: Any, compiler: Callable[[Any], Any]) -> Any:
+        """Return what `wrap` or `inference_model` has returned, compiled by `compiler`."""
+        return compiler(wrapped)
+
     def loaded_for_inference(self, model: Objective, hardware: torch.device) -> Objective:
         """Move a model that is never trained to the hardware, in the form that `inference_model` has."""
         return loaded_for_inference(model, hardware, self.dtype).to(memory_format=LAYOUT.format)
@@ -62,6 +69,10 @@ class Strategy:
     def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
         """Return the optimizer of a rule for a model that was wrapped before."""
         return optimizer(model, rule, fused)
+
+    def zero_grad(self, optimizer: Any) -> None:
+        """Forget all gradients."""
+        optimizer.zero_grad(set_to_none=True)
 
     def accumulate(self, parts: Sequence[Batch], computes: MicroBatches) -> Sequence[torch.Tensor]:
         """Add the gradients of the micro-batches of an update, in order; return their losses."""

@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from entrypoints.contract.choices import DDP
-from entrypoints.contract.group import SUMMED, SUMS, Connected, Place, meeting_points
+from entrypoints.contract.group import SUMMED, SUMS, Connected, Parallelism, Place, meeting_points
 from entrypoints.contract.messages import Rendezvous
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices import nccl_log
@@ -116,16 +116,16 @@ class Group:
             sys.stdin.read()
 
 
-def join(place: Place, device: str, strategy: str | None, _: bool, send: Callable[[Rendezvous], None]) -> Group:
+def join(place: Place, device: str, how: Parallelism, send: Callable[[Rendezvous], None]) -> Group:
     """Join the ranks of a run. Call it before TensorFlow computes anything: it connects processes only then.
 
     Raises RunError (`unsupported`) if TensorFlow does not have the strategy.
     """
-    require(strategy)
+    require(how.strategy)
     with reserved_port() as port:
         send(Rendezvous(place.address, port, everyone=True))
         workers = connect([f"{host}:{number}" for host, number in meeting_points()], place.rank, device)
-    return Group(place, strategy, RING if device == "cpu" else nccl_log.NCCL, workers)
+    return Group(place, how.strategy, RING if device == "cpu" else nccl_log.NCCL, workers)
 
 
 def connect(addresses: Sequence[str], rank: int, device: str) -> Any:

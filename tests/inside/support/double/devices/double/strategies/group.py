@@ -56,7 +56,7 @@ class First(Group):
         return sums
 
 
-def join(place, device, strategy, offload, send):
+def join(place, device, how, send):
     if place.rank:
         return Group(place, *map(socket.create_connection, meeting_points()))
     with socket.create_server((place.address, 0)) as listener:
