@@ -293,8 +293,8 @@ def _require_transformer(options: Options, card: Card) -> None:
     features = math.gcd(heads, model["feed_forward"])
     if features % options.tensor:
         raise UsageError(
-            f"--tensor {options.tensor}: {card.name} has {heads} heads and {model['feed_forward']} inner features, that "
-            "parts of a block divide equally",
+            f"--tensor {options.tensor}: {card.name} has {heads} heads and {model['feed_forward']} inner features, "
+            "which parts of a block divide equally",
             f"give a divisor of {features}",
         )
     if options.task == "training" and given.get("length", 0) % options.tensor:
