@@ -254,10 +254,9 @@ def test_rocm_10_is_found_in_its_python_package(apptainer: Command, image: Path)
 @pytest.mark.full
 @pytest.mark.parametrize("image", ["cuda12"], indirect=True)
 def test_packages_of_an_older_base_are_not_mixed_with_ours(apptainer: Command, image: Path) -> None:
-    """Results are validated by our jsonschema, and our DeepSpeed gets the packages that it was locked with."""
-    two = ("--replicas", "2", "--strategy", "zero2")
-    result = answer(apptainer("run", image, "--smoke", "--device", "cpu", *two))
-    assert result["status"]["state"] == "completed" and "DeepSpeed" in result["accelerator"]["execution"]
+    """Results are validated by our jsonschema."""
+    result = answer(apptainer("run", image, "--smoke", "--device", "cpu"))
+    assert result["status"]["state"] == "completed"
     assert result["provenance"]["software"]["jsonschema"] == "4.26.0"
     assert in_image(apptainer, image, "import attr; print(attr.__version__)") == "21.2.0", "the base comes first"
 
