@@ -86,6 +86,8 @@ def result(**changes: Any) -> dict[str, Any]:
     document["environment"]["preloaded"] = []
     document["steadiness"] |= {"steady": True, "outliers": None}
     document |= {"ranks": None, "transport": None}
+    for part in (document, document["configuration"]):
+        del part["serving"]  # which only its task has
     proof: dict[str, Any] = {"precision": "fp32", "state": "passed", "worst": None, "mismatched": []}
     document["numerics"] = {"state": "passed", "precisions": [proof], "run_checks": []}
     for name, value in changes.items():

@@ -30,11 +30,12 @@ from faults import Fault
 from host_faults import HOST
 from inside_faults import INSIDE
 from patching import StaleFaultError, plant
+from serving_faults import SERVING
 from study_faults import STUDIES
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).resolve().parent / "results.md"
-FAULTS = (*INSIDE, *ACCELERATORS, *HOST, *STUDIES)
+FAULTS = (*INSIDE, *ACCELERATORS, *HOST, *STUDIES, *SERVING)
 # Tests that hang with a fault have killed it: after PATIENCE times their time without it, at least this many seconds.
 PATIENCE, LEAST_PATIENCE = 5, 60.0
 GATE = ("-m", "not full")  # mutants that only the full run kills die late

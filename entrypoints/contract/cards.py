@@ -6,6 +6,8 @@ import json
 import os
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from entrypoints.contract.choices import SERVING
+
 FOLDER = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "workloads")
 
 PICTURES = ("photographs", "drawings")  # kinds of `problem.input` that are images
@@ -36,14 +38,17 @@ class Card(NamedTuple):
 
     def flops_per_unit(self, task: str) -> int:
         """Return the floating-point operations of one unit: forward, in training also backward; for a generated text
-        its prompt and every new token; for a sample its trajectory."""
+        its prompt and every new token; for a sample its trajectory. 0 for a request to an engine, whose length differs
+        from run to run."""
+        if task == SERVING:
+            return 0
         forward = "generation_per_unit" if "generation_per_unit" in self.flops else "forward_per_unit"
         count: int = self.flops[forward if task == "inference" else f"{task}_per_unit"]
         return count
 
     def defaults_for(self, device: str, task: str) -> Mapping[str, Any]:
-        """Return the default configuration on one kind of device; `any` is for kinds without their own."""
-        defaults: Mapping[str, Any] = self.defaults.get(device, self.defaults["any"])[task]
+        """Return the default configuration on one kind of device; `any` is for kinds and tasks without their own."""
+        defaults: Mapping[str, Any] = self.defaults.get(device, {}).get(task) or self.defaults["any"][task]
         return defaults
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-TASKS = ("training", "inference", "sampling", "microbenchmark")
+SERVING = "serving"  # the task of an engine that batches requests by itself
+TASKS = ("training", "inference", "sampling", "microbenchmark", SERVING)
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 HALF = ("bf16", "fp16")
 MIXED, PURE = "mixed", "pure"
@@ -37,12 +38,12 @@ def precision_kind(precision: str, device: str, task: str) -> str | None:
     """Return how much a run computes in half precision; None without half precision, and for a single operation.
 
     `mixed`: matrix products and convolutions, from weights that training keeps and updates in single precision, as do
-    CPUs and GPUs. `pure`: everything, with weights in half precision, as IPUs do; the loss and states of the optimizer
-    may be in single precision.
+    CPUs and GPUs. `pure`: everything, with weights in half precision, as IPUs and engines do; the loss and states of
+    the optimizer may be in single precision.
     """
     if precision not in HALF or task == "microbenchmark":
         return None
-    return PURE if device == "ipu" else MIXED
+    return PURE if device == "ipu" or task == SERVING else MIXED
 
 
 class MeasuredPeak(TypedDict):

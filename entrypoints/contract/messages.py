@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from typing import Any, Callable, NamedTuple, Sequence, Union, cast, get_args
+from typing import Any, Callable, Mapping, NamedTuple, Sequence, Union, cast, get_args
 
 from entrypoints.contract import points
 from entrypoints.contract.choices import PRECISIONS
@@ -98,6 +98,30 @@ class Generated(NamedTuple):
     others: Sequence[float]
 
 
+class Served(NamedTuple):
+    """A request that an engine has answered.
+
+    Seconds from the start of the load to when it was due, from then until the client sent it, and until its first token
+    arrived; and from each further token to the one before, 0 between those that arrived together.
+    """
+
+    due: float
+    late: float
+    prompt_tokens: int
+    first: float
+    gaps: Sequence[float]
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens of the answer."""
+        return 1 + len(self.gaps)
+
+    @property
+    def per_token(self) -> float | None:
+        """Mean seconds of each token after the first; None of an answer of one token."""
+        return math.fsum(self.gaps) / len(self.gaps) if self.gaps else None
+
+
 class Step(NamedTuple):
     """One step, sent once its time is measured. `seconds` include `wait`, the time spent waiting for data.
 
@@ -120,6 +144,7 @@ class Step(NamedTuple):
     generated: Generated | None = None
     accepted: int | None = None  # transitions of Markov chains, each a unit, whose proposal was accepted
     call_seconds: Sequence[float] | None = None  # of a call at each point of a micro-benchmark, mean over its calls
+    served: Served | None = None
 
 
 class Evaluated(NamedTuple):
@@ -162,6 +187,27 @@ class Scheduled(NamedTuple):
     running: float
     waiting: float
     openmp: list[str] = []  # noqa: RUF012 - a default of a named tuple, which nobody changes
+
+
+class EngineFacts(NamedTuple):
+    """The engine of a run of the task `serving`: its name and version, and the settings that its numbers depend on."""
+
+    name: str
+    version: str
+    settings: Mapping[str, Any]
+
+
+class Trial(NamedTuple):
+    """A rate of arrivals (requests/s) that was tried in the search for goodput, on the monotonic clock (s).
+
+    `requests` were answered; `reason` says which limit was not kept, and is empty if all were.
+    """
+
+    began: float
+    ended: float
+    rate: float
+    requests: int
+    reason: str
 
 
 class Probed(NamedTuple):
@@ -225,6 +271,8 @@ Message = Union[
     Evaluated,
     Diagnosed,
     Scheduled,
+    EngineFacts,
+    Trial,
     Probed,
     RunCheck,
     Executed,
@@ -256,7 +304,7 @@ def decode(line: bytes) -> Message:
         raise MessageError(f"{type(error).__name__}: {error}"[:LONGEST_CAUSE]) from None
     message: Any = _checked(kind, fields)
     if isinstance(message, Step):
-        parts = {"request": Request, "generated": Generated}
+        parts = {"request": Request, "generated": Generated, "served": Served}
         for field, part in parts.items():
             if getattr(message, field) is not None:
                 message = message._replace(**{field: _checked(part, getattr(message, field))})
@@ -325,6 +373,7 @@ _ALLOWED: dict[Any, tuple[Callable[[Any], bool], str]] = {
     Point: (lambda message: message.operation in points.OPERATIONS, "an unknown operation"),
     Software: (lambda message: len(message.libraries) <= MOST_LIBRARIES, "too many libraries"),
     DeviceFacts: (lambda message: 0 not in (message.devices, message.ranks, message.replicas), "no device"),
+    EngineFacts: (lambda message: all(map(_is_plain, message.settings.values())), "something other than settings"),
     Executed: (lambda message: all(map(_is_execution, message.facts.items())), "something other than facts"),
     DeviceConditions: (lambda message: all(map(_is_condition, message.facts.items())), "something other than facts"),
 }
@@ -337,6 +386,7 @@ _PLAIN: dict[str, Any] = {
     "Mapping[str, Any]": dict,
     "Request": list,
     "Generated": list,
+    "Served": list,
 }
 
 

@@ -19,6 +19,7 @@ from entrypoints.contract.statuses import (
 )
 from entrypoints.metering import names as meters
 from entrypoints.planning import values
+from entrypoints.serving.load import ENGINES, Range
 
 MOST_REPEATS = 1000
 COMPILE = "--compile"
@@ -50,6 +51,12 @@ class Options(NamedTuple):
     cpu_bind: str
     rendezvous: tuple[str, int] | None
     concurrency: int | None
+    engine: str | None
+    rate: float | None
+    arrivals: tuple[str, float | None] | None
+    lengths: tuple[Range, Range] | None
+    limits: tuple[float, float] | None
+    find_goodput: bool
     batch_sizes: tuple[int, ...] | None
     find_max_batch: bool
     repeat: int
@@ -146,7 +153,7 @@ def parser() -> argparse.ArgumentParser:
     )
     for add_options in (
         *(_add_choice, _add_length, _add_batch, _add_division, _add_data, _add_target),
-        *(_add_meter, _add_output, _add_checks, _add_verbs),
+        *(_add_serving, _add_meter, _add_output, _add_checks, _add_verbs),
     ):
         add_options(grammar)
     return grammar
@@ -215,7 +222,7 @@ def _add_batch(grammar: argparse.ArgumentParser) -> None:
         "--concurrency",
         type=values.whole(1, 1024),
         metavar="N",
-        help="inference as N clients, each with one request at a time, to measure latency",
+        help="inference or serving as N clients, each with one request at a time, to measure latency",
     )
 
 
@@ -308,6 +315,38 @@ def _add_target(grammar: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--evaluation-steps", type=values.whole(1), metavar="N", help="steps between evaluations; default: an epoch")
     add("--evaluation-data", type=values.path, metavar="PATH", help="default: the data of --data")
+
+
+def _add_serving(grammar: argparse.ArgumentParser) -> None:
+    add = grammar.add_argument_group("serving by an engine").add_argument
+    add("--engine", choices=ENGINES, help="what batches the requests; default: vllm where it is, else transformers")
+    add(
+        "--rate",
+        type=values.positive,
+        metavar="PER_SECOND",
+        help="requests due per second, whatever the engine does (an open loop); without it and --concurrency all are "
+        "due at once",
+    )
+    add(
+        "--arrivals",
+        type=values.arrivals,
+        metavar="KIND",
+        help="of requests with --rate: poisson, constant, or gamma:SHAPE with less than 1 for bursts; default: poisson",
+    )
+    add(
+        "--lengths",
+        type=values.lengths,
+        metavar="PROMPT/NEW",
+        help="tokens of a prompt and its answer, each N or a range FROM-TO to draw from; default: 1024/128",
+    )
+    add(
+        "--limits",
+        type=values.limits,
+        metavar="FIRST/NEXT",
+        help="ms, of the 99th percentiles of the time to the first token and of the time per further token; default: "
+        "those of MLPerf for the workload",
+    )
+    add("--find-goodput", action="store_true", help="find the largest rate that keeps the limits, then run with it")
 
 
 def _add_meter(grammar: argparse.ArgumentParser) -> None:

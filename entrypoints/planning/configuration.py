@@ -13,6 +13,7 @@ from entrypoints.contract.session import BatchPartition, IpuMemory
 from entrypoints.contract.target import Target
 from entrypoints.planning import compilation, parallelism
 from entrypoints.planning.device_defaults import ChosenFor
+from entrypoints.serving.load import Serving
 
 
 class Repeat(TypedDict):
@@ -74,6 +75,7 @@ class Configuration:
     measured_peak: MeasuredPeak | None  # of a device like this one
     chosen_for: ChosenFor | None  # the device that the card's defaults were chosen for
     repeat: Repeat
+    serving: Serving | None = None  # the load on an engine, and its limits
     tune_kernels: bool = False  # whether a GPU of AMD tries every kernel in the first steps
 
     def of_size(self, batch_size: int, memory_limit_mib: int | None) -> Configuration:
@@ -98,6 +100,8 @@ class Configuration:
     @property
     def ranks(self) -> int:
         """The processes that compute the run."""
+        if self.serving:  # an engine starts processes of its own
+            return 1
         return parallelism.ranks(self.device, self.replicas, self.stages * self.tensor, self.instances)
 
     @property

@@ -13,6 +13,7 @@ from entrypoints.contract.choices import (
     FSDP,
     IPU_SCHEDULES,
     PIPELINED,
+    SERVING,
     SHARDED,
     TENSOR,
     ZERO,
@@ -188,7 +189,7 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
         raise UsageError("--device-iterations with --replicas: ranks exchange gradients between calls", "leave one out")
     if _parts(options) and framework != "pytorch":
         raise UsageError(f"{_parts(options)}: only PyTorch cuts models here", "leave it out")
-    if _parts(options) and device != "ipu":
+    if _parts(options) and device != "ipu" and options.task != SERVING:
         _require_transformer(options, card)
         _require_parts(options)
     _require_degrees(options, device)

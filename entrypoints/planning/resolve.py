@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Mapping
 
-from entrypoints.contract.cards import Card
-from entrypoints.contract.choices import precision_kind
+from entrypoints.contract.cards import Card, generates
+from entrypoints.contract.choices import SERVING, precision_kind
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.statuses import UsageError
 from entrypoints.devices import selection
@@ -20,6 +20,7 @@ from entrypoints.planning import (
     measured_peak,
     microbenchmark,
     parallelism,
+    serving,
 )
 from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration
@@ -50,6 +51,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_task(task, options, card)
     _require_ported(card, device)
     microbenchmark.require(options, card, device)
+    serving.require(options, framework, device)
     defaults, chosen_for = _defaults(options, card, framework, device)
     options = options._replace(compile=compilation.asked_for(options.compile))
     batch_size = options.batch_size or defaults["batch_size"]
@@ -61,7 +63,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     samples = inputs.samples_per_epoch(options, partition.samples, source)
     per_epoch = samples // partition.samples if samples else None
     steps = length.steps(options, defaults["steps"], per_epoch)
-    ranks = parallelism.ranks(device, options.replicas, options.stages * options.tensor)
+    load = serving.load(options, defaults)
+    ranks = 1 if load else parallelism.ranks(device, options.replicas, options.stages * options.tensor)
     how = (partition.accumulation, ranks, options.concurrency)
     computed = compilation.Steps(framework, device, task, *how)
     compiled = compilation.mode(options.compile or defaults.get("compile"), computed)
@@ -92,7 +95,8 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         memory_proportion=list(options.memory_proportion) if options.memory_proportion else None,
         io_tiles=options.io_tiles,
         cpu_bind=options.cpu_bind,
-        concurrency=options.concurrency,
+        concurrency=None if load else options.concurrency,
+        serving=load,
         steps=steps,
         duration_seconds=options.duration,
         epochs=options.epochs,
@@ -107,7 +111,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         seed=options.seed,
         threads=options.threads
         or defaults.get("threads")
-        or max(1, host.usable_cores() // (options.concurrency or 1) // ranks),
+        or max(1, host.usable_cores() // ((not load and options.concurrency) or 1) // ranks),
         meter=options.meter,
         meter_period_seconds=options.meter_period,
         idle_seconds=_idle(options),
@@ -146,11 +150,11 @@ def _require_task(task: str, options: Options, card: Card) -> None:
             "--epochs and --samples-per-epoch: sampling reads all observations at every step and has no epochs",
             "give --steps or --duration",
         )
-    if options.concurrency and "generation" in card.problem:
+    if options.concurrency and generates(card.problem, task):
         raise UsageError(
             f"--concurrency {options.concurrency}: {card.name} generates texts batch by batch", "leave it out"
         )
-    if options.concurrency and task != "inference":
+    if options.concurrency and task not in ("inference", SERVING):
         raise UsageError(
             f"--concurrency {options.concurrency}: {task} answers no requests", "add --task inference, or leave it out"
         )
@@ -174,7 +178,7 @@ def _defaults(options: Options, card: Card, framework: str, device: str) -> tupl
     defaults = dict(chosen)
     if framework == "tensorflow" and "micro_batch_size" in defaults:  # it divides no batch
         defaults.update(batch_size=defaults.pop("micro_batch_size"))
-    if options.concurrency:
+    if options.concurrency and options.task != SERVING:
         warmup = defaults["warmup_steps"] + options.concurrency
         defaults.update(batch_size=1, steps=warmup + REQUESTS, warmup_steps=warmup)
     if options.smoke:

@@ -9,6 +9,7 @@ from typing import Callable
 from entrypoints.contract.choices import ALL
 from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import names as meters
+from entrypoints.serving.load import CONSTANT, GAMMA, POISSON, Range
 
 METERS = (meters.AUTO, meters.NONE, *meters.names())
 MOST = 10**9
@@ -49,6 +50,35 @@ def wholes(text: str) -> tuple[int, ...]:
     if len(set(numbers)) < len(numbers):
         raise UsageError(f"{text[:40]!r} names a number twice", "to run twice, use --repeat 2")
     return numbers
+
+
+def arrivals(text: str) -> tuple[str, float | None]:
+    """Return how requests arrive, with the shape of gamma-distributed gaps."""
+    kind, colon, shape = text.partition(":")
+    if kind == GAMMA and colon:
+        return kind, positive(shape)
+    if text not in (POISSON, CONSTANT):
+        raise UsageError(f"no arrivals {text[:40]!r}", f"known: {POISSON}, {CONSTANT}, {GAMMA}:SHAPE")
+    return text, None
+
+
+def lengths(text: str) -> tuple[Range, Range]:
+    """Return the tokens of a prompt and of its answer, each as a range: 1024/128, or 512-2048/64-256."""
+    match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?/(\d{1,7})(?:-(\d{1,7}))?", text)
+    numbers = [int(part or first) for first, part in zip(match.groups()[::2], match.groups()[1::2])] if match else []
+    first = [int(part) for part in match.groups()[::2]] if match else []
+    ranges = tuple(zip(first, numbers))
+    if len(ranges) != 2 or any(not 1 <= low <= high for low, high in ranges):
+        raise UsageError(f"{text[:40]!r} is not PROMPT/NEW", "write 1024/128, or with ranges 512-2048/64-256")
+    return ranges[0], ranges[1]
+
+
+def limits(text: str) -> tuple[float, float]:
+    """Return limits in s of the first token and of each further one, which are given in ms: 2000/100."""
+    numbers = [_float(part) / 1000 for part in text.split("/")]
+    if len(numbers) != 2 or not all(0 < number < math.inf for number in numbers):
+        raise UsageError(f"{text[:40]!r} is not FIRST/NEXT in ms", "write 2000/100")
+    return numbers[0], numbers[1]
 
 
 def path(text: str) -> str:

@@ -14,6 +14,7 @@ from entrypoints.contract.messages import (
     Data,
     Diagnosed,
     Ended,
+    EngineFacts,
     Evaluated,
     Failed,
     Message,
@@ -22,9 +23,11 @@ from entrypoints.contract.messages import (
     Request,
     RunCheck,
     Scheduled,
+    Served,
     Skipped,
     Software,
     Step,
+    Trial,
     Waited,
 )
 from entrypoints.contract.points import LastLevelCache, Omitted, Point, Verified
@@ -34,6 +37,7 @@ from entrypoints.metering.energy import Consumed, Metered, TotalEnergy, Window, 
 from entrypoints.metering.meter import Absence
 from entrypoints.metering.sampling import Recording
 from entrypoints.results.roofline import Flops, Work
+from entrypoints.serving.load import Serving
 
 NO_METER = Absence("nothing was metered")
 NOT_REPORTED = "the device did not answer, or the run ended before it was asked"
@@ -92,6 +96,9 @@ class Measurement:
     ranks: tuple[Measurement, ...]  # each one's own; none if a single rank computed
     tasks: tuple[Consumed, ...]  # by the devices of each task of a launch, this one included; none for a single task
     measured_peak: MeasuredPeak | None
+    serving: Serving | None = None  # the load on an engine
+    engine: EngineFacts | None = None
+    trials: tuple[Trial, ...] = ()  # of the search for goodput
     whole_seconds: float | None = None  # of the correctness check and the run, once both are over
 
     @property
@@ -103,6 +110,11 @@ class Measurement:
     def timed_requests(self) -> tuple[Request, ...]:
         """The requests answered in the timed window, if streams made requests."""
         return tuple(step.request for step in self.timed_steps if step.request)
+
+    @property
+    def timed_served(self) -> tuple[Served, ...]:
+        """The requests that an engine answered in the timed window."""
+        return tuple(step.served for step in self.timed_steps if step.served)
 
     @property
     def window(self) -> float:
@@ -201,6 +213,7 @@ def fold(
     ranks: Sequence[Measurement] = (),
     tasks: Sequence[Consumed] = (),
     measured_peak: MeasuredPeak | None = None,
+    serving: Serving | None = None,
 ) -> Measurement:
     """Fold messages, in order of arrival, into a measurement."""
     steps = _steps_by_phase(messages)
@@ -246,6 +259,9 @@ def fold(
         ranks=tuple(ranks),
         tasks=tuple(tasks),
         measured_peak=measured_peak,
+        serving=serving,
+        engine=_last(EngineFacts, messages),
+        trials=tuple(_of(Trial, messages)),
     )
 
 
@@ -315,7 +331,7 @@ def _phase_seconds(messages: Sequence[Message]) -> dict[str, float]:
     begun: Phase | None = None
     evaluating = 0.0
     for message in messages:
-        if isinstance(message, (Waited, Evaluated, RunCheck, Executed)):
+        if isinstance(message, (Waited, Evaluated, RunCheck, Executed, Trial)):
             evaluating += message.ended - message.began
         elif isinstance(message, (Phase, Scheduled, Ended)):
             if begun:

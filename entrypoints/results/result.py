@@ -27,6 +27,7 @@ from entrypoints.results.power import played_back, power
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.ranks import ranks, transport
 from entrypoints.results.roofline import flops_of_unit
+from entrypoints.results.serving import serving
 from entrypoints.results.steadiness import steadiness
 from entrypoints.system import image as image_module
 from entrypoints.system import openmp
@@ -98,6 +99,7 @@ def document(measurement: Measurement, outcome: Outcome, context: Context) -> Js
         "steps": steps(measurement),
         "requests": requests(measurement),
         "points": points(measurement, operation_of(context.card.problem)),
+        **({"serving": serving(measurement)} if context.configuration.serving else {}),
     }
     document: Json = printable(written)
     return document
@@ -127,7 +129,8 @@ def workload(context: Context) -> Json:
 def configuration(resolved: Configuration) -> Json:
     """Return what may differ between comparable runs."""
     values = resolved.as_json()
-    return {key: value for key, value in values.items() if key not in ("workload", "task")}
+    left_out = ("workload", "task") if resolved.serving else ("workload", "task", "serving")
+    return {key: value for key, value in values.items() if key not in left_out}
 
 
 def accelerator(measurement: Measurement, resolved: Configuration) -> Json:

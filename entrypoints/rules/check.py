@@ -21,7 +21,7 @@ from entrypoints.rules import (  # noqa: F401
     times,
 )
 from entrypoints.rules.facts import Facts
-from entrypoints.rules.kinds import chains, generation, load, microbenchmark, requests, search, training  # noqa: F401
+from entrypoints.rules.kinds import chains, generation, load, microbenchmark, requests, search, serving, training  # noqa: F401
 from entrypoints.rules.rule import RULES, Rule
 
 UNJUDGED = "inconsistent"  # a state that says itself that the numbers contradict each other

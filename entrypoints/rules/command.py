@@ -20,6 +20,7 @@ FLAGS = (
     "offload",
     "tune-kernels",
     "find-max-batch",
+    "find-goodput",
     "smoke",
     "skip-numerics",
     "json",
@@ -27,6 +28,7 @@ FLAGS = (
 OTHERS = (  # options with a value that is in another part, in another form, or in none
     *("task", "device", "compile", "data", "evaluation-data", "batch-size", "batch-sizes", "repeat", "site", "output"),
     *("target-accuracy", "target-loss", "evaluation-steps", "rendezvous", "measured-peak", "shards"),
+    *("engine", "rate", "arrivals", "lengths", "limits"),
 )
 
 
@@ -132,7 +134,7 @@ def _expected(command: Command, facts: Facts, same_options: bool) -> Iterator[Co
     given, options, document = facts.configuration, command.options, facts.document
     of_trial = OF_TRIALS if facts.is_trial else ()
     for name, setting in SETTINGS.items():
-        if setting.field in of_trial:
+        if setting.field in of_trial or (name == "concurrency" and facts.served):
             continue
         text, field = options.get(name), f"configuration.{setting.field}"
         if text is not None:
@@ -148,6 +150,33 @@ def _expected(command: Command, facts: Facts, same_options: bool) -> Iterator[Co
     asked = values.shards(options.get("shards") or "") if "shards" in options else None
     yield "configuration.shards", (given.get("shards"), given["replicas"] if asked == ALL else asked)
     yield from _goal(options, facts)
+    yield from _load(options, facts)
+
+
+def _load(options: Mapping[str, str | None], facts: Facts) -> Iterator[Comparison]:
+    """Yield the load on an engine, as far as options say it."""
+    read: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+        "engine": ("engine", str),
+        "rate": ("rate", values.positive),
+        "concurrency": ("concurrency", int),
+        "arrivals": ("arrivals", lambda text: values.arrivals(text)[0]),
+    }
+    served = facts.served
+    if served is None:
+        asked = [name for name in ("engine", "rate", "arrivals", "lengths", "limits") if name in options]
+        yield "configuration.serving", (None, asked[0] if asked else None)
+        return
+    for name, (field, parse) in read.items():
+        text = options.get(name)
+        if text is not None or name in ("rate", "concurrency"):
+            yield f"configuration.serving.{field}", (served[field], None if text is None else parse(text))
+    if (text := options.get("lengths")) is not None:
+        given = [list(served["prompt_tokens"]), list(served["new_tokens"])]
+        yield "configuration.serving.prompt_tokens", (given, list(map(list, values.lengths(text))))
+    if (text := options.get("limits")) is not None:
+        given = [served["first_token_limit"], served["token_limit"]]
+        yield "configuration.serving.first_token_limit", (given, list(values.limits(text)))
+    yield "configuration.serving.find_goodput", (served["find_goodput"], "find-goodput" in options)
 
 
 def _flags(

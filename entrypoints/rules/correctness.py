@@ -7,6 +7,7 @@ from typing import Iterator
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import generates
+from entrypoints.contract.choices import SERVING
 from entrypoints.contract.points import CHECKS, MICROBENCHMARK
 from entrypoints.contract.reference import Reference
 from entrypoints.results.numerics import FAILED, NOT_PROVABLE, NOT_RUN, PASSED
@@ -23,6 +24,7 @@ RUN_CHECKS = {
     "inference": ("answers", "generation"),
     "sampling": ("trajectory",),
     MICROBENCHMARK: CHECKS,
+    SERVING: (),
 }
 
 
@@ -145,6 +147,8 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
     """Compare with the reference of the card, if this sifmark has it."""
     precisions = facts.document["numerics"]["precisions"]
     stored = reference_of(facts.document["workload"]["identity"]) if precisions else None
+    if facts.served:
+        stored = reference.OF_ENGINES
     if stored is None:
         return
     stored = stored.on(facts.configuration["device"])
@@ -169,14 +173,14 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
 
 @rule(
     "a completed run has the check that every run of its task has: gradients of training, answers or generation of "
-    "inference, trajectory of sampling, results of a micro-benchmark; not on IPUs nor in request streams, and no "
+    "inference, trajectory of sampling, results of a micro-benchmark; not on IPUs nor of requests, and no "
     "gradients in fp16 and in networks that skip blocks at random",
     "A check that is left out hides what it has seen.",
 )
 def completed_run_is_checked(facts: Facts) -> Iterator[str]:
     """Look for the check of the run that every run of its task has."""
     given, card = facts.configuration, card_of(facts)
-    if facts.document["schema_version"] in ANY_PRECISION or not facts.completed or given["concurrency"]:
+    if facts.document["schema_version"] in ANY_PRECISION or not facts.completed or facts.has_requests:
         return
     if given["device"] == "ipu" or card is None:  # programs of IPUs do not show what they compute
         return

@@ -83,7 +83,20 @@ class Facts:
         given = self.configuration
         if given["device"] == "ipu":
             return int(given.get("instances", 1))  # schema 1.0 has none
+        if self.served:
+            return 1
         return int(given["replicas"] * given["stages"] * given.get("tensor", 1))
+
+    @property
+    def served(self) -> Document | None:
+        """The load on an engine, if one answered requests."""
+        load: Document | None = self.configuration.get("serving")
+        return load
+
+    @property
+    def has_requests(self) -> bool:
+        """Whether steps are requests, of clients or to an engine, which overlap."""
+        return bool(self.configuration["concurrency"] or self.served)
 
     @property
     def trained_together(self) -> bool:

@@ -60,6 +60,8 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
     if given.get("precision_kind", expected) != expected:
         yield differ("configuration.precision_kind", given["precision_kind"], expected, f"a {kind}")
     execution = EXECUTION[framework][bool(given["compile"])].format(compiler=compiler_of(kind))
+    if facts.served:
+        execution = f"by {facts.served['engine']} "
     if kind != "ipu" and not device["execution"].startswith(execution):
         yield differ("accelerator.execution", device["execution"][:60], execution, "configuration.compile")
     yield from _of_kind(facts, device)

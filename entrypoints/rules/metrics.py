@@ -125,7 +125,7 @@ def throughput_follows_from_the_steps(facts: Facts) -> Iterator[str]:
 )
 def step_times_follow_from_the_steps(facts: Facts) -> Iterator[str]:
     """Compare percentiles with the quantiles of the steps."""
-    quantiles = None if facts.configuration["concurrency"] else facts.steps["quantiles"]
+    quantiles = None if facts.has_requests else facts.steps["quantiles"]
     expected = {name: quantiles[share] if quantiles else None for name, share in STEP_TIMES.items()}
     if too_few_steps(facts.timed_count) and facts.document["schema_version"] not in OF_FEW_STEPS:
         expected["step_time_p99"] = None

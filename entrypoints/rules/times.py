@@ -194,7 +194,7 @@ def _window_ended(facts: Facts) -> bool:
 )
 def warmup_is_no_refuge(facts: Facts) -> Iterator[str]:
     """Compare the last untimed steps with the slowest timed one."""
-    if not facts.timed or facts.seconds is None or facts.configuration["concurrency"]:
+    if not facts.timed or facts.seconds is None or facts.has_requests:
         return
     last = facts.seconds[facts.untimed // 2 : facts.untimed]
     if len(last) < FEW_STEPS or len(facts.timed) < len(last):
@@ -340,10 +340,11 @@ def _elapsed(facts: Facts, wall: float, inside: float) -> Iterator[str]:
 
 
 def _inside(facts: Facts) -> float:
-    """Return the seconds of phases, evaluations and the rest before the run, less those of imports in it."""
+    """Return the seconds of phases, evaluations, trials of rates and the rest before the run, less imports in it."""
     phases = math.fsum(span["seconds"] or 0.0 for span in facts.document["phases"].values())
     target, power = facts.document["target"], facts.document["power"]
     evaluations = math.fsum(each["seconds"] for each in target["evaluations"]) if target else 0.0
+    evaluations += math.fsum(each["seconds"] for each in facts.document.get("serving", {}).get("trials", ()))
     idle = power.get("idle", {"duration": {"value": 0.0}})
     return phases + evaluations + (idle["duration"]["value"] or 0.0) - idle.get("importing", {"value": 0.0})["value"]
 

@@ -106,6 +106,7 @@ def measured(
         precision=resolved.precision,
         target=resolved.goal,
         measured_peak=resolved.measured_peak,
+        serving=resolved.serving,
     )
     each = [fold_one(rank.messages, peak_process_mib=rank.ending.peak_mib) for rank in ranks if resolved.ranks > 1]
 

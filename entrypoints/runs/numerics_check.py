@@ -35,7 +35,7 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
     if not resolved.probe_numerics:
         return _skipped(resolved)
     stored = reference.load(card)
-    if stored is None:
+    if stored is None and not resolved.serving:
         return numerics.compare_with_reference([], None, resolved.precision)
     status(f"{resolved.workload} on {resolved.device}: checking correctness")
     with opened_feed(os.environ) as feed:
@@ -87,6 +87,8 @@ def compared(
 ) -> Numerics:
     """Compare what a correctness check has computed with the stored values for its device."""
     cut = None if outcome.state == "completed" else _cut(outcome)
+    if resolved.serving:
+        return numerics.compare_with_reference(messages, reference.OF_ENGINES, resolved.precision, cut)
     expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation)
     if expected and resolved.trained_together:
         expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])

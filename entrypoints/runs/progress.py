@@ -7,7 +7,7 @@ import shutil
 import time
 from typing import Callable, Sequence, TextIO
 
-from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step
+from entrypoints.contract.messages import Data, Evaluated, Message, Phase, Skipped, Step, Trial
 from entrypoints.planning.configuration import Configuration
 from entrypoints.runs.pace import STEPPED, Pace
 from entrypoints.runs.report import duration_text, significant
@@ -54,6 +54,8 @@ class Progress:
             scores = {"accuracy": message.accuracy, "exact match": message.exact_match, "F1": message.f1}
             more = "".join(f", {name} {value:.4f}" for name, value in scores.items() if value is not None)
             self.note(f"evaluated after {message.steps} steps: loss {message.loss:.4f}{more} ({seconds:.1f} s)")
+        elif isinstance(message, Trial):
+            self.note(f"tried {significant(message.rate)} requests/s: {message.reason or 'the limits hold'}")
         elif isinstance(message, Skipped):
             self.skipped += 1
             if self.skipped == 1:

@@ -12,6 +12,7 @@ from entrypoints.contract.messages import (
     Data,
     Diagnosed,
     Ended,
+    EngineFacts,
     Evaluated,
     Failed,
     Message,
@@ -24,6 +25,7 @@ from entrypoints.contract.messages import (
     Scheduled,
     Software,
     Step,
+    Trial,
     Waited,
     decode,
 )
@@ -32,9 +34,9 @@ from entrypoints.contract.session import DeviceConditions, DeviceFacts, Executed
 LONGEST_LINE = 16 << 20  # bytes: a step of 100,000 tokens takes a tenth of it
 AHEAD = 1.0  # s that a moment may lie ahead: processes of a host share the monotonic clock
 _AFTER_THE_END = (Usage, DeviceConditions)  # sent while the session is closed
-_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck, Executed)
+_OF_STEPS = (Step, Evaluated, Diagnosed, Scheduled, RunCheck, Executed, Trial)
 _OF_EVERY_RUN = (Software, Data, DeviceFacts, Scheduled)  # each exactly once
-_AT_MOST_ONCE = (Waited, Placed, Connected, Rendezvous)
+_AT_MOST_ONCE = (Waited, Placed, Connected, Rendezvous, EngineFacts)
 _FIRST_STEP = PHASES.index("compile")
 
 

@@ -37,10 +37,11 @@ from entrypoints.data import formats, table
 from entrypoints.metering.selection import addresses
 from entrypoints.planning.configuration import Configuration
 from entrypoints.results import peaks
+from entrypoints.serving.load import Serving
 from entrypoints.system import caches, gpu_software, host, logs, memory, placement
 from entrypoints.system.facts import MIB
 from entrypoints.system.parent_death import die_with_parent
-from entrypoints.worker import memory_estimate, point_loop
+from entrypoints.worker import memory_estimate, point_loop, serving_run
 from entrypoints.worker.generation import Generation
 from entrypoints.worker.loop import Loop
 from entrypoints.worker.phases import PhasedRun
@@ -145,6 +146,9 @@ def run(
     if configuration.task == MICROBENCHMARK:
         build.family(card).require(operation_of(card.problem), configuration.device, configuration.precision)
     memory.limit_process(configuration.memory_limit_mib)
+    if configuration.serving:
+        serve(card, configuration, configuration.serving, device, send, cleanup)
+        return
     group = open_group(configuration, place, send, cleanup)
     if group and configuration.device != "ipu":  # whose own links nobody reports
         send(group["group"].connected())
@@ -186,6 +190,32 @@ def wait_to_begin(send: Sender) -> None:
     send(Waited(began, time.monotonic()))
 
 
+def serve(
+    card: Card,
+    configuration: Configuration,
+    serving: Serving,
+    device: ModuleType,
+    send: Sender,
+    cleanup: contextlib.ExitStack,
+) -> None:
+    """Run every phase of a run on an engine, from its import on."""
+    engine = serving_run.load_engine(serving["engine"])
+    send(Phase("data", time.monotonic()))
+    send(Data(samples=1, classes=None))
+    work = serving_run.ServingRun(engine, card, configuration, serving, send)
+    send(Phase("model", time.monotonic()))
+    longest = serving["prompt_tokens"][1] + serving["new_tokens"][1]
+    folder = cleanup.enter_context(serving_run.model_folder(card, configuration.precision, longest))
+
+    def started(name: str) -> None:
+        session = device.served_by(name, configuration.tensor)
+        send(session.facts)
+        send(ask_device(session.conditions, DeviceConditions.unknown))
+        cleanup.callback(report_device_state, session, send)
+
+    serving_run.until_stopped(work.whole(str(folder), longest, started))
+
+
 def built_model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
     """Return the card's model. If it is large for one host or device, its weights are made part by part by a session
     that can do so: of ranks that divide a model, and of a model that only answers, which may have them in half
@@ -202,6 +232,13 @@ def probe_numerics(configuration: Configuration, place: Place, send: Sender, cle
         placed(configuration, place)
     place_files(configuration, cleanup)
     modules = import_modules(configuration)  # imports the device first, since it may be missing
+    if configuration.serving:
+        from entrypoints.worker import serving_check  # late, as `probe`
+
+        modules[0].prepare(configuration.precision, configuration.threads)
+        card = cards.load()[configuration.workload]
+        serving_check.run(card, configuration, configuration.serving, send)
+        return
     from entrypoints.worker import probe  # late, since it imports NumPy
 
     use_device(modules[0], configuration, place)

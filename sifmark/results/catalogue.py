@@ -25,7 +25,7 @@ from sifmark.core.schemas import read_schema
 SCHEMA = "result-1.2"
 SETTING_PREFIX = "configuration."
 MICROBENCHMARK = "microbenchmark"  # a task whose batch size says nothing
-KINDS = ("training", "inference", "requests", "generation", "sampling", MICROBENCHMARK)  # of runs
+KINDS = ("training", "inference", "requests", "generation", "sampling", "serving", MICROBENCHMARK)  # of runs
 _MISSING: Any = object()
 
 Document = Mapping[str, Any]

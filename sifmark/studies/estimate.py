@@ -37,7 +37,8 @@ def estimate(config: ResolvedConfig) -> Estimate:
         return Estimate(IMAGE_SECONDS + _rest(configuration) + OPERATION_SECONDS)  # which checks itself
     memory = _memory_estimate().estimate(card, configuration).total / 1024
     searches = SEARCH_SECONDS if config.searches else 0.0
-    worked = None if config.endless else _worked(configuration, card)
+    counted = card.flops_per_unit(configuration.task) > 0  # of requests to an engine nobody has
+    worked = _worked(configuration, card) if counted and not config.endless else None
     if worked is None:
         return Estimate(None, memory)
     seconds = START_SECONDS + _rest(configuration) + searches + worked

@@ -21,11 +21,12 @@ ENTRYPOINTS: Layers = (
     ("rules",),
     ("results",),
     ("planning",),
-    ("devices.pytorch", "devices.tensorflow"),
+    ("devices.pytorch", "devices.tensorflow", "serving.engines"),
     ("devices",),
     ("metering", "workloads.pytorch", "workloads.tensorflow"),
     ("data.formats", "workloads"),
     ("data.images", "data.sequences"),
+    ("serving",),
     ("data", "data.generated"),
     ("contract", "system"),
 )

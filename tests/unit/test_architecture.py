@@ -15,6 +15,8 @@ FRAMEWORKS = {"torch", "torchvision", "tensorflow", "numpy", "PIL"}
 BROUGHT = {
     "worker": {"numpy"},
     "data": {"numpy", "PIL"},
+    "serving": {"numpy"},
+    "serving/engines": {"torch"},
     "workloads": {"numpy"},
     "workloads/pytorch": {"numpy", "PIL", "torch"},
     "workloads/tensorflow": {"numpy", "PIL", "tensorflow"},
@@ -23,6 +25,8 @@ BROUGHT = {
 }
 # Each vendor package belongs to the one module named for it.
 VENDORS = {
+    "transformers": ("serving/engines/transformers.py",),
+    "vllm": ("serving/engines/vllm.py",),
     "poptorch": (
         "devices/pytorch/ipu.py",
         *(f"devices/pytorch/graphcore/{name}.py" for name in ("steps", "options", "optimizer", "errors")),

@@ -23,7 +23,7 @@ from entrypoints.system.facts import MIB, fact
 from entrypoints.system.memory import free_mib
 from entrypoints.workloads.pytorch.build import Objective, sharing, transposed_linear_weights
 
-__all__ = ["free_mib", "libraries", "open_session", "prepare"]
+__all__ = ["free_mib", "libraries", "open_session", "prepare", "served_by"]
 
 PACKED = 16  # texts generated together for which weights are packed
 SPARE = 2  # times as much memory as the weights take has to be free for that
@@ -57,6 +57,11 @@ def open_session(
     if compiled:
         require_compiler()
     return CpuSession(model, rule, precision, compiled, partition, group)
+
+
+def served_by(engine: str, _: int) -> HostSession:
+    """Return the device of an engine that has a model of its own."""
+    return HostSession(engine, f"by {engine}")
 
 
 def require_compiler() -> None:

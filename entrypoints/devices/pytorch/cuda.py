@@ -145,6 +145,13 @@ def open_session(
     return session
 
 
+def served_by(engine: str, devices: int) -> gpu.ServedGpu:
+    """Return the devices of an engine that has a model of its own."""
+    device_facts = facts(torch.cuda.get_device_properties(torch.cuda.current_device()))
+    read_conditions = functools.partial(amd_conditions if AMD else nvidia_conditions, device_facts.identifier)
+    return gpu.ServedGpu(device_facts._replace(devices=devices, execution=f"by {engine}"), read_conditions)
+
+
 class CudaSession(gpu.GpuSession):
     """A session on GPUs of NVIDIA or AMD."""
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any, Callable, Mapping
 
 from entrypoints.contract.cards import causal, generates, tokenised
+from entrypoints.contract.choices import SERVING
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics import (
@@ -19,6 +20,7 @@ from entrypoints.results.metrics import (
     latency,
     points,
     ranks,
+    serving,
     steps,
     throughput,
     tokens,
@@ -46,15 +48,18 @@ OF_GENERATION = frozenset(_defined_in(generation))
 OF_CHAINS = frozenset(_defined_in(chains))
 OF_RANKS = frozenset(_defined_in(ranks))
 OF_POINTS = frozenset(_defined_in(points))
+OF_SERVING = frozenset(_defined_in(serving))
+TOKEN_TIMES = {name for name in OF_GENERATION if name.startswith("time_")}  # which an engine's requests have, too
 
 
 def every_metric() -> dict[str, MetricFunction]:
     """Return every metric, in the order of their names."""
-    return dict(sorted(_defined_in(*ALWAYS, attention, tokens, generation, chains, ranks, points).items()))
+    return dict(sorted(_defined_in(*ALWAYS, attention, tokens, generation, chains, ranks, points, serving).items()))
 
 
 def possible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> dict[str, MetricFunction]:
-    """Return every metric, except those of causal attention, tokens, texts, chains, ranks and points if it has none."""
+    """Return every metric, except those of causal attention, tokens, texts, chains, ranks, points and an engine's
+    requests if it has none."""
     impossible = impossible_metrics(problem, task, ranks)
     return {name: metric for name, metric in every_metric().items() if name not in impossible}
 
@@ -62,9 +67,10 @@ def possible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> dict[
 def impossible_metrics(problem: Mapping[str, Any], task: str, ranks: int) -> frozenset[str]:
     """Return the names of the metrics that a workload cannot have on so many ranks."""
     return (
-        (frozenset() if causal(problem) else OF_ATTENTION)
-        | (frozenset() if tokenised(problem) else OF_TOKENS)
-        | (frozenset() if generates(problem, task) else OF_GENERATION)
+        (frozenset() if causal(problem) and task != SERVING else OF_ATTENTION)
+        | (frozenset() if tokenised(problem) and task != SERVING else OF_TOKENS)
+        | (OF_GENERATION - TOKEN_TIMES if task == SERVING else OF_SERVING)
+        | (frozenset() if generates(problem, task) or task == SERVING else OF_GENERATION)
         | (frozenset() if task == "sampling" else OF_CHAINS)
         | (frozenset() if ranks > 1 else OF_RANKS)
         | (frozenset() if task == MICROBENCHMARK else OF_POINTS)

@@ -6,7 +6,7 @@ import math
 
 from entrypoints.contract.messages import Generated
 from entrypoints.results.measurement import Measurement
-from entrypoints.results.metrics.metric import Metric, percentile
+from entrypoints.results.metrics.metric import Metric, percentile, percentile_of_served
 
 NOT_GENERATED = "no text was generated"
 
@@ -30,12 +30,12 @@ def decode_throughput(measurement: Measurement) -> Metric:
 
 
 def time_to_first_token_p50(measurement: Measurement) -> Metric:
-    """Median over batches of texts, from the prompts on the host."""
+    """Median over batches of texts, from the prompts on the host; over requests to an engine, from when due."""
     return _first_token(measurement, 0.50)
 
 
 def time_to_first_token_p99(measurement: Measurement) -> Metric:
-    """Time within which 99 % of the batches of texts had their first token."""
+    """Time within which 99 % of the batches of texts, or of the requests, had their first token."""
     return _first_token(measurement, 0.99)
 
 
@@ -68,10 +68,16 @@ def _generated(measurement: Measurement) -> list[Generated]:
 
 
 def _first_token(measurement: Measurement, share: float) -> Metric:
+    if measurement.serving:
+        firsts = [served.first for served in measurement.timed_served]
+        return percentile_of_served(measurement, firsts, share, "requests")
     times = [generated.first for generated in _generated(measurement)]
     return percentile(times, share, "batches of texts") if times else Metric(None, "s", NOT_GENERATED)
 
 
 def _between_tokens(measurement: Measurement, share: float) -> Metric:
+    if measurement.serving:
+        gaps = [gap for served in measurement.timed_served for gap in served.gaps]
+        return percentile_of_served(measurement, gaps, share, "new tokens")
     times = [second for generated in _generated(measurement) for second in generated.others]
     return percentile(times, share, "new tokens") if times else Metric(None, "s", NOT_GENERATED)

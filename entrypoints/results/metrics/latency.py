@@ -7,7 +7,7 @@ from typing import Callable
 
 from entrypoints.contract.messages import Request
 from entrypoints.results.measurement import NO_STEP, Measurement
-from entrypoints.results.metrics.metric import Metric, percentile
+from entrypoints.results.metrics.metric import Metric, percentile, percentile_of_served
 
 NO_REQUESTS = "no requests were made (--concurrency)"
 
@@ -76,6 +76,8 @@ def _request_mean(measurement: Measurement, value_of: Callable[[Request], float]
 
 def _latency(measurement: Measurement, share: float) -> Metric:
     times = [request.latency for request in measurement.timed_requests]
+    if times and measurement.serving and share < 1:
+        return percentile_of_served(measurement, times, share, "requests")
     return percentile(times, share, "requests") if times else Metric(None, "s", _no_requests(measurement))
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Callable, NamedTuple, Sequence
 
+from entrypoints.results import serving
 from entrypoints.results.measurement import NO_STEP, Measurement
 from entrypoints.results.quantiles import quantile
 
 NO_TIME = "the timed window is shorter than the resolution of the clock"
 LEAST = {0.5: 11, 0.9: 64, 0.95: 130, 0.99: 662, 1.0: 1}  # times that a percentile needs
+NOT_SERVED = "no engine served requests (--task serving)"
 STEPS_FOR_P99 = 100  # timed steps, so that at least one is slower
 
 
@@ -67,3 +69,12 @@ def percentile(times: Sequence[float], share: float, what: str) -> Metric:
         reason = f"{len(times)} timed {what}, and this needs {LEAST[share]}"
         return Metric(None, "s", f"{reason}: ask for more --steps or a longer --duration")
     return Metric(quantile(times, share), "s")
+
+
+def percentile_of_served(measurement: Measurement, times: Sequence[float], share: float, what: str) -> Metric:
+    """Return a percentile of requests to an engine, or why it says nothing: the client was late, or the queue grew."""
+    load, requests = measurement.serving, measurement.timed_served
+    if load is None or not times:
+        return Metric(None, "s", NO_STEP if load else NOT_SERVED)
+    reason = serving.late(requests, load) or serving.queue_grew(requests, load)
+    return Metric(None, "s", reason) if reason else percentile(times, share, what)

@@ -7,7 +7,14 @@ from typing import Iterator
 
 from entrypoints.contract.cards import generates
 from entrypoints.contract.points import MICROBENCHMARK
-from entrypoints.results.metrics.by_workload import OF_CHAINS, OF_GENERATION, OF_POINTS, impossible_metrics
+from entrypoints.results.metrics.by_workload import (
+    OF_CHAINS,
+    OF_GENERATION,
+    OF_POINTS,
+    OF_SERVING,
+    TOKEN_TIMES,
+    impossible_metrics,
+)
 from entrypoints.results.metrics.metric import LEAST
 from entrypoints.rules.energy import JOULES_PER_WATT_HOUR, WINDOWS
 from entrypoints.rules.facts import FIRST_VERSION, Facts, near
@@ -38,6 +45,7 @@ def metrics_fit_the_workload(facts: Facts) -> Iterator[str]:
         impossible = frozenset() if facts.task == "sampling" else OF_CHAINS
         impossible |= frozenset() if facts.task == "inference" else OF_GENERATION
         impossible |= frozenset() if facts.task == MICROBENCHMARK else OF_POINTS
+        impossible = impossible - TOKEN_TIMES if facts.served else impossible | OF_SERVING
     named = facts.document["schema_version"] != FIRST_VERSION
     for name in impossible & facts.metrics.keys():
         if named or facts.metric(name) is not None:

@@ -9,6 +9,7 @@ from entrypoints.results.metrics.metric import LEAST
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.result import MOST_STEPS, PARTS, QUANTILES
 from entrypoints.rules.facts import ABSOLUTE, Document, Facts, mean_bounds, near
+from entrypoints.rules.kinds.serving import unusable
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 
 PERCENTILES = {"latency_p50": 0.50, "latency_p90": 0.90, "latency_p95": 0.95, "latency_p99": 0.99, "latency_max": 1.0}
@@ -18,13 +19,14 @@ PARTS_SLACK = 1e-6  # the rest of a request is never negative, so that parts may
 
 
 @rule(
-    "there are `requests` exactly if `configuration.concurrency` is given and steps were timed; each is a timed step",
+    "there are `requests` exactly if `configuration.concurrency` is given, or an engine serves, and steps were timed; "
+    "each is a timed step",
     "An answered request is a step.",
 )
 def requests_are_the_timed_steps(facts: Facts) -> Iterator[str]:
     """Compare the requests with the steps."""
     requests = facts.document["requests"]
-    expected = facts.timed_count if facts.configuration["concurrency"] else 0
+    expected = facts.timed_count if facts.has_requests else 0
     count = requests.get("count", 0)
     if count != max(expected, 0):
         yield differ("requests.count", count, expected, "the timed steps")
@@ -73,7 +75,8 @@ def latencies_follow_from_the_requests(facts: Facts) -> Iterator[str]:
     requests = facts.document["requests"]
     count, quantiles = requests.get("count", 0), requests.get("quantiles")
     for name, share in PERCENTILES.items():
-        expected = quantiles[f"p{round(100 * share)}"] if quantiles and count >= LEAST[share] else None
+        there = quantiles and count >= LEAST[share] and (share == 1 or not unusable(facts))
+        expected = quantiles[f"p{round(100 * share)}"] if there else None
         yield from unequal_metrics(facts, {name: expected}, "requests")
     mean, latencies = facts.metric("latency_mean"), requests.get("latencies")
     if latencies:

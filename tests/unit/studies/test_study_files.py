@@ -74,7 +74,11 @@ def test_shipped_studies_load_in_every_variant(name: str) -> None:
         systems = study.systems or (HERE,)
         expanded = expand(study, systems)
         assert expanded
-        assert not variant or {system.image for system in study.systems} <= {"cpu", "cpu_tf"} or variant != "small"
+        assert (
+            not variant
+            or {system.image for system in study.systems} <= {"cpu", "cpu_tf", "cpu_serving"}
+            or variant != "small"
+        )
 
 
 def test_a_list_is_an_axis_and_repeats_are_outermost(tmp_path: Path) -> None:

@@ -168,6 +168,21 @@ class GpuSession(TorchSession):
             self.runtime.empty_cache()
 
 
+class ServedGpu:
+    """GPUs of an engine that has a model of its own, in this process or in others."""
+
+    def __init__(self, facts: DeviceFacts, read_conditions: ReadConditions) -> None:
+        self.facts, self.read_conditions = facts, read_conditions
+
+    def usage(self) -> Usage:
+        """Return why nothing is known: an engine takes memory as it was told to."""
+        return Usage.unknown("an engine takes the share of the memory that serving.engine.settings says")
+
+    def conditions(self) -> DeviceConditions:
+        """Return the conditions that the vendor's management library reports."""
+        return DeviceConditions(dict(self.read_conditions()), None)
+
+
 def facts(
     kind: str, vendor: str, name: str, granularity: str, memory: int, identifier: str | None = None
 ) -> DeviceFacts:

@@ -1,0 +1,1 @@
+"""One module for each engine, found by its name."""

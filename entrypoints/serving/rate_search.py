@@ -1,0 +1,56 @@
+"""The search for goodput: the largest rate of arrivals at which an engine keeps its limits."""
+
+from __future__ import annotations
+
+import math
+
+WIDTH = 0.05  # of the bracket, relative to its lower end
+MOST_TRIALS = 24
+PASSES = 2  # of a rate, with different arrivals, before it is taken
+
+
+class RateSearch:
+    """Bisection on a logarithmic scale, from a first rate in requests/s: it says what to try, and is told how it went.
+
+    The rate that it ends with has passed PASSES trials, and one at most WIDTH higher has failed. A rate that passes and
+    then fails has failed.
+    """
+
+    def __init__(self, first: float) -> None:
+        self.first, self.trials = first, 0
+        self.passes: dict[float, int] = {}
+        self.failed = math.inf  # the smallest rate that failed
+
+    @property
+    def passed(self) -> float:
+        """The largest rate below all that failed that has passed; 0 without one."""
+        return max((rate for rate in self.passes if rate < self.failed), default=0.0)
+
+    def next(self) -> float | None:
+        """Return the rate to try next; None when the search is over."""
+        low, high = self.passed, self.failed
+        if self.trials >= MOST_TRIALS:
+            return None
+        if not low:
+            return self.first if math.isinf(high) else high / 2
+        if math.isinf(high):
+            return 2 * low
+        if high / low > 1 + WIDTH:
+            return math.sqrt(low * high)
+        return low if self.passes[low] < PASSES else None
+
+    def tell(self, rate: float, passed: bool) -> None:
+        """Take note of a trial."""
+        self.trials += 1
+        if passed:
+            self.passes[rate] = self.passes.get(rate, 0) + 1
+        else:
+            self.failed = min(self.failed, rate)
+            self.passes.pop(rate, None)
+
+    @property
+    def found(self) -> float | None:
+        """The rate that was found; None if there is none, or the search was cut short."""
+        low = self.passed
+        sure = low and self.passes[low] >= PASSES and self.failed / low <= 1 + WIDTH
+        return low if sure else None

@@ -1,0 +1,31 @@
+# docker build -f FILE '<context>'
+FROM docker.io/vllm/vllm-openai-cpu:v0.30.0
+COPY site /
+COPY code /
+ENV PYTHONNOUSERSITE="1" \
+    HF_HUB_OFFLINE="1"
+LABEL org.label-schema.build-date="<date>" \
+    org.opencontainers.image.base.digest="unresolved" \
+    org.opencontainers.image.base.name="docker.io/vllm/vllm-openai-cpu:v0.30.0" \
+    org.opencontainers.image.created="<date>" \
+    org.opencontainers.image.description="CPU, vLLM" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark cpu_vllm" \
+    org.opencontainers.image.version="0.3.0" \
+    org.sifmark.base-licence="Apache-2.0, and the licences of Ubuntu's packages" \
+    org.sifmark.base-redistributable="true" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cpu" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.13.0" \
+    org.sifmark.interpreter="/opt/venv/bin/python3" \
+    org.sifmark.lock="sha256:d7f824dfaf8215d99fa97428906b78461d1dc107cdb40f5b6640670e2d0526b8" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.12" \
+    org.sifmark.recipe="cpu_vllm" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="all_gather,all_reduce,all_to_all,bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,checkpoint,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,host_device,image_compression,llama2_70b_lora,llama_1b,llama_3b,llama_405b,llama_70b,llama_8b,llama_8b_lora,lstm,matmul,mcmc,memory_copy,mobilenet_v3_large,mobilenet_v3_small,reduce_scatter,resnet50,resnext101_32x4d,send_receive,vit_l16"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

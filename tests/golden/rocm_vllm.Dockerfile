@@ -1,0 +1,33 @@
+# docker build -f FILE '<context>'
+FROM docker.io/rocm/vllm@sha256:b8a082f346d069376d35784250e38b23a043efe979408ae3a33d7c6b62ee3276
+COPY site /
+COPY code /
+ENV PYTHONNOUSERSITE="1" \
+    HF_HUB_OFFLINE="1"
+LABEL org.label-schema.build-date="<date>" \
+    org.opencontainers.image.base.digest="sha256:b8a082f346d069376d35784250e38b23a043efe979408ae3a33d7c6b62ee3276" \
+    org.opencontainers.image.base.name="docker.io/rocm/vllm:rocm10.0.0_ubuntu24.04_py3.14_pytorch_2.12.0_vllm_0.27.0" \
+    org.opencontainers.image.created="<date>" \
+    org.opencontainers.image.description="AMD GPU, vLLM" \
+    org.opencontainers.image.revision="<revision>" \
+    org.opencontainers.image.title="sifmark rocm_vllm" \
+    org.opencontainers.image.version="0.3.0" \
+    org.sifmark.base-licence="by component: Apache-2.0, MIT, NCSA, BSD and AMD's own for some binaries" \
+    org.sifmark.base-redistributable="false" \
+    org.sifmark.build-key="<build key>" \
+    org.sifmark.bytecode="<true where the host has the base's Python>" \
+    org.sifmark.compression="<as chosen>" \
+    org.sifmark.device="cuda" \
+    org.sifmark.devices="/dev/kfd,/dev/dri" \
+    org.sifmark.docker-flags="--cap-add=SYS_PTRACE --security-opt=seccomp=unconfined" \
+    org.sifmark.driver="amdgpu unknown" \
+    org.sifmark.framework="pytorch" \
+    org.sifmark.framework-version="2.12.0" \
+    org.sifmark.lock="sha256:42619b0f7149d2c98a0e6f3fd322768c1ad42288fcdcd1ebe870164e8a42c744" \
+    org.sifmark.platform="x86_64" \
+    org.sifmark.python="3.14" \
+    org.sifmark.recipe="rocm_vllm" \
+    org.sifmark.stand-in="false" \
+    org.sifmark.workloads="all_gather,all_reduce,all_to_all,bert_base,bert_large,bert_large_pretraining_128,bert_large_pretraining_512,checkpoint,deep_voice_3,efficientnet_b0,efficientnet_b4,gpt2,gpt2_large,gpt2_medium,gpt2_xl,gpt2_xxl,gpt2_xxxl,gpt_117m,gpt_13b,gpt_175b,gpt_800m,host_device,image_compression,llama2_70b_lora,llama_1b,llama_3b,llama_405b,llama_70b,llama_8b,llama_8b_lora,lstm,matmul,mcmc,memory_copy,mobilenet_v3_large,mobilenet_v3_small,reduce_scatter,resnet50,resnext101_32x4d,send_receive,vit_l16"
+ENTRYPOINT ["/sifmark/run"]
+CMD []

@@ -1,0 +1,84 @@
+"""How many requests prove a limit, and the search for the largest rate that keeps it."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoints.results.metrics.metric import LEAST
+from entrypoints.serving.early_stopping import most_over
+from entrypoints.serving.rate_search import WIDTH, RateSearch
+
+
+@pytest.mark.parametrize("share", [share for share in LEAST if share < 1])
+def test_percentiles_need_as_many_requests_as_prove_one_over_the_limit(share):
+    assert most_over(LEAST[share], share) == 1
+    assert most_over(LEAST[share] - 1, share) == 0
+
+
+# Of MLPerf's table for the 99th percentile: inference_rules, "early stopping".
+@pytest.mark.parametrize(("count", "over"), [(458, None), (459, 0), (661, 0), (662, 1), (837, 1), (838, 2)])
+def test_as_many_may_be_over_the_limit_as_mlperf_allows(count, over):
+    assert most_over(count, 0.99) == over
+
+
+@given(st.integers(10, 3000), st.sampled_from([0.9, 0.99]))
+def test_a_system_that_just_misses_passes_once_in_a_hundred_runs(count, share):
+    allowed = most_over(count, share)
+    chance = sum(
+        math.exp(
+            math.lgamma(count + 1)
+            - math.lgamma(over + 1)
+            - math.lgamma(count - over + 1)
+            + over * math.log(1 - share)
+            + (count - over) * math.log(share)
+        )
+        for over in range((-1 if allowed is None else allowed) + 1)
+    )
+    assert chance <= 0.01 + 1e-9
+
+
+def searched(first, passes):
+    search, tried = RateSearch(first), []
+    while (rate := search.next()) is not None:
+        tried.append(rate)
+        search.tell(rate, passes(rate))
+    return search.found, tried
+
+
+@given(st.floats(0.01, 1000), st.floats(0.01, 1000))
+def test_the_search_ends_below_the_largest_rate_and_within_its_width(first, capacity):
+    found, tried = searched(first, lambda rate: rate <= capacity)
+    if found is not None:  # from 100,000 times as much, trials run out
+        assert found <= capacity <= found * (1 + WIDTH)
+        assert tried.count(found) == 2
+    assert found is not None or not 1e-4 < first / capacity < 1e4
+
+
+def test_a_rate_that_passes_only_once_is_not_taken():
+    seen = []
+
+    def passes(rate):
+        seen.append(rate)
+        return rate <= 10 and not (rate > 8 and seen.count(rate) == 2)
+
+    found, _ = searched(1.0, passes)
+    assert found is not None
+    assert found <= 8 < found * (1 + WIDTH)
+
+
+def test_where_no_rate_keeps_the_limits_none_is_found():
+    found, tried = searched(1.0, lambda rate: False)
+    assert found is None
+    assert len(tried) < 30
+
+
+def test_two_searches_of_a_scattering_engine_agree():
+    """Near the largest rate, trials pass by chance: by less the further they are above it."""
+    draws = random.Random(4)
+    ends = [searched(3.0, lambda rate: rate * draws.gauss(1, 0.02) <= 25)[0] for _ in range(20)]
+    assert all(end is not None and 25 / 1.15 <= end <= 25 * 1.05 for end in ends)
