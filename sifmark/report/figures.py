@@ -424,14 +424,16 @@ def bandwidth(section: Section) -> Figure | None:
 
 
 def _by_size(section: Section) -> list[tuple[str, Point, dict[int, list[float]]]]:
-    """Return by way between memories and point what the repeats measured of each size; of pageable memory nothing."""
+    """Return by way between memories, or to save, and point what the repeats measured of each size. Of pageable memory
+    nothing."""
     ways = []
     for point in section.points(BANDWIDTH_OF_ALL):
         values: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for result in point.results:
             for row in (result.document["points"] or {}).get("measured", ()):
                 if row.get(_BUS_BANDWIDTH) and row.get("memory") != "pageable":
-                    values[str(row["direction"] or "").replace("_", " ")][row["size"]].append(row[_BUS_BANDWIDTH])
+                    way = str(row["direction"] or row.get("mode") or "").replace("_", " ")
+                    values[way][row["size"]].append(row[_BUS_BANDWIDTH])
         ways += [(way, point, dict(sizes)) for way, sizes in values.items()]
     return ways
 

@@ -65,7 +65,14 @@ def columns(table: Table) -> Mapping[str, str]:
         return {**first, **values, **of_fields, **PLACE}
     brief = {each.column: _sql_type(each) for each in _brief_fields()}
     if table is Table.POINTS:
-        own = {"curve": "VARCHAR", "x": "DOUBLE", "x_name": "VARCHAR", "direction": "VARCHAR", "memory": "VARCHAR"}
+        own = {
+            "curve": "VARCHAR",
+            "x": "DOUBLE",
+            "x_name": "VARCHAR",
+            "direction": "VARCHAR",
+            "memory": "VARCHAR",
+            "mode": "VARCHAR",
+        }
     else:
         own = {"series": "VARCHAR", "index": "BIGINT", "offset_seconds": "DOUBLE"}
     return {**brief, **own, "metric": "VARCHAR", "unit": "VARCHAR", "value": "DOUBLE", **PLACE}
@@ -146,7 +153,7 @@ _OF_POINTS = (
 
 def _of_microbenchmark(points: Mapping[str, Any]) -> Iterator[Row]:
     for point in points.get("measured", ()):
-        where = {name: point.get(name) for name in ("direction", "memory")}
+        where = {name: point.get(name) for name in ("direction", "memory", "mode")}
         for key, metric, unit in _OF_POINTS:
             if point.get(key) is not None:
                 yield {**_point("size", "size", point["size"], metric, unit, point[key]), **where}
