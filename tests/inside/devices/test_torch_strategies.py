@@ -122,6 +122,13 @@ def test_ranks_drop_different_values_where_they_have_different_positions_and_hea
     assert again != pytest.approx(without, rel=1e-3)
 
 
+@needs_meshes
+@pytest.mark.full
+def test_weights_that_part_on_ranks_of_a_block_end_the_run():
+    with pytest.raises(AssertionError, match="weights that each rank has whole are no longer the same"):
+        trained("gpt2", "tensor tensor=2", 2, mutant="positions_apart")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("workload", NORMALISED)
 def test_batch_normalisation_is_that_of_each_rank(workload):
