@@ -375,4 +375,25 @@ INSIDE = (
         *("a stop by signal is no stop", "keep_order", "len(self.orders.signals) > 1", "False", "py38"),
         *("tests/inside/runs/test_faults.py", "-k", "second_signal"),
     ),
+    _fault(
+        *("nodes of one device keep whole copies", "Parallelism.mesh", "near > 1", "near > 0", "torch_new"),
+        *("tests/inside/devices/test_torch_strategies.py", "-k", "form_a_mesh"),
+        side="/contract",
+    ),
+    _fault(
+        *(
+            "stages read other samples",
+            "Configuration.data_place",
+            "place.rank // self.tensor % self.replicas",
+            "place.rank",
+            "py38",
+        ),
+        *("tests/inside/planning/test_configuration.py", "-k", "samples"),
+        side="/planning",
+    ),
+    _fault(
+        *("stages of a replica count twice", "combined", "[own[rank] for rank in firsts]", "own", "py38"),
+        "tests/inside/results/test_ranks.py",
+        side="/results",
+    ),
 )

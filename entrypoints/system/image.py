@@ -8,9 +8,8 @@ import re
 import sys
 from typing import Any, Callable, Mapping, Sequence
 
-_ENTRYPOINTS = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-PATH = os.path.join(os.path.dirname(_ENTRYPOINTS), "image.json")
-SITE = f"{os.path.dirname(_ENTRYPOINTS)}-site"  # packages that we add
+_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+PATH = os.path.join(_ROOT, "image.json")
 OUTSIDE = ("pytorch", "cpu")  # framework and device of a checkout
 ABSENT = "not run from an image: there is no image.json beside the entrypoints"
 RECORD_VARIABLE = "SIFMARK_IMAGE"  # what `sifmark run` knows of the image before it starts, as JSON

@@ -62,6 +62,8 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
                 ("tensor tensor=2", "bert_base", 2),
                 ("tensor tensor=2", TIED, 2),
                 ("tensor tensor=2", LAMB, 2),
+                ("fsdp tensor=2", "llama_1b", 4),
+                ("pipelined stages=2 tensor=2", "llama_1b", 4),
                 ("tensor tensor=8", "gpt2", 8),  # of four heads: as the correctness check has fewer than some runs
                 ("pipelined stages=2", "bert_base", 2),
                 ("pipelined stages=2", LAMB, 2),
@@ -118,6 +120,13 @@ def test_ranks_drop_different_values_where_they_have_different_positions_and_hea
     assert plain[0]["dropped"] != plain[1]["dropped"]
     assert recomputed[0]["norm"] == pytest.approx(plain[0]["norm"], rel=1e-7)
     assert again != pytest.approx(without, rel=1e-3)
+
+
+@needs_meshes
+@pytest.mark.full
+def test_weights_that_part_on_ranks_of_a_block_end_the_run():
+    with pytest.raises(AssertionError, match="weights that each rank has whole are no longer the same"):
+        trained("gpt2", "tensor tensor=2", 2, mutant="positions_apart")
 
 
 @pytest.mark.full

@@ -188,9 +188,12 @@ def train(job):
     partition = BatchPartition(own // parts, parts)
     rule = rule_of({**card.problem, "optimizer": {**card.problem["optimizer"], **job.get("rule", {})}}, SAMPLES)
     compiled = "default" if job.get("compile") else None
+    mistake = getattr(importlib.import_module("mutants_ranks"), job["mutant"])() if job.get("mutant") else None
     session = cpu.open_session(model, rule, job.get("precision", "fp32"), compiled, partition, **group)
     batch = loader.slice_of(loader.synthetic_batch(card, SAMPLES, 0), place.rank * own, own)
-    losses = losses_of(session, batch, job["steps"])
+    with mistake or contextlib.nullcontext():
+        losses = losses_of(session, batch, job["steps"])
+    session.executed()
     used = session.gradients()
     output = session.infer_request(batch).output
     (after,) = losses_of(session, batch, 1)

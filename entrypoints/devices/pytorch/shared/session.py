@@ -371,6 +371,7 @@ class TorchSession:
     def executed(self) -> Executed:
         """Return how the model was run so far."""
         began = time.monotonic()
+        self.strategy.require_equal()
         counts = {**counted(self.graphs), "frozen": self.frozen} if self.compiled else {}
         kind = self.hardware.type
         how = described(self.compiled, self.graphs, counts, compiler_of(kind)) if self.compiled else "eager"

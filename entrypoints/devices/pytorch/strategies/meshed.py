@@ -17,6 +17,7 @@ from torch.distributed.tensor import DTensor
 from entrypoints.contract.choices import SHARDED
 from entrypoints.contract.group import Mesh, Parallelism
 from entrypoints.contract.session import Batch, OptimizerRule
+from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.observation import used_fraction
 from entrypoints.devices.pytorch.shared.tensors import as_tuple
 from entrypoints.devices.pytorch.strategies import ddp, fsdp, pipeline, shards, tensor
@@ -24,6 +25,8 @@ from entrypoints.devices.pytorch.strategies.group import FIRST_TIMEOUT, set_time
 from entrypoints.devices.pytorch.strategies.strategy import MicroBatches, Strategy, seed_dropout_by_rank
 from entrypoints.workloads.pytorch.build import Objective, Tensors, find_blocks, loaded_for_inference, units
 from entrypoints.workloads.pytorch.optimizers import RULES, Lamb, local, parameter_groups
+
+ROUNDING = 1e-5  # of the squared norm of a weight, by which ranks that compute the same may differ
 
 
 class Shard(NamedTuple):
@@ -296,6 +299,21 @@ class Meshed(Strategy):
         gradients = dict(self.named(lambda parameter: parameter.grad))
         return {name: used_fraction(gradients.get(name), axes) for name, _, axes in units(model.network)}
 
+    def require_equal(self) -> None:
+        """Raise RunError (`crashed`) if weights differ that all ranks of a block have whole: nothing makes them equal
+        again, if their gradients once were not."""
+        alike = [shard.own.detach() for shard in self.shards if self.tensor > 1 and is_whole(shard.whole, "tensor")]
+        if not alike:
+            return
+        largest, group = shards.squares(alike).to(self.hardware), self.device_mesh["tensor"].get_group()
+        smallest = largest.clone()
+        dist.all_reduce(largest, dist.ReduceOp.MAX, group)
+        dist.all_reduce(smallest, dist.ReduceOp.MIN, group)
+        if bool((largest - smallest > ROUNDING * largest).any()):
+            raise RunError(
+                "crashed", f"--tensor {self.how.tensor}: weights that each rank has whole are no longer the same"
+            )
+
     def loaded_for_inference(self, model: Objective, hardware: torch.device) -> Objective:
         """Move this rank's share of a model that is never trained to the hardware."""
         self.join_mesh(model.network, hardware)
@@ -347,6 +365,12 @@ class Meshed(Strategy):
         received = torch.empty(shape, dtype=self.stages[0].dtype, device=self.hardware)
         dist.recv(received, dist.get_global_rank(group, sender), group)
         return [received]
+
+
+def is_whole(parameter: Any, dimension: str) -> bool:
+    """Return whether ranks along a dimension have the same of a parameter."""
+    names = parameter.device_mesh.mesh_dim_names if isinstance(parameter, DTensor) else ()
+    return dimension not in names or bool(parameter.placements[names.index(dimension)].is_replicate())
 
 
 def shard_of(gradient: Any, parameter: Any) -> torch.Tensor | None:

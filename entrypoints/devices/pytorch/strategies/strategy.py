@@ -111,6 +111,9 @@ class Strategy:
         folded = fold_batch_norms(model).to(memory_format=LAYOUT.format)
         return folded if self.dtype is None else half_weights(folded, self.dtype)
 
+    def require_equal(self) -> None:
+        """Raise RunError (`crashed`) if what ranks have alike differs. All ranks call it together, outside of steps."""
+
     def close(self) -> None:
         """Release what the strategy keeps."""
 
