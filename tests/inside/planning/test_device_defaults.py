@@ -53,6 +53,11 @@ def test_every_card_has_defaults_for_gpus_and_ipus_with_a_source(card):
         assert card.set != "papers" or card.defaults["ipu"][task]["precision"] in ("fp32", "fp16")
 
 
+def test_adapters_are_not_divided():
+    with pytest.raises(UsageError, match="adapters of llama_8b_lora are not divided"):
+        configured("llama_8b_lora", "--tensor", "2")
+
+
 def test_ipus_have_the_set_of_the_papers():
     with pytest.raises(UsageError, match="llama_1b: the set of 2026 is not for IPUs"):
         configured("llama_1b", device="ipu")

@@ -58,7 +58,7 @@ OTHERS = {
 }
 
 
-MOST_ROTARY = 4096  # places of a rotary model, which has no table of them: more than any card's
+MOST_ROTARY = 131072  # places of a rotary model, which has no table of them: more than any card's
 
 
 class Network(nn.Module):

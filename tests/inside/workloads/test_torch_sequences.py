@@ -118,7 +118,7 @@ def test_operations_are_those_that_are_counted(card, monkeypatch):
     monkeypatch.setattr(transformer, "FUSED", False)  # not all that torch does at once is counted
     counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
     small = smaller(card)
-    network = build.model(small, seed=3)
+    network = build.model(small, seed=3).requires_grad_(False)  # its hooks want a gradient of every other output
     batch = loader.formula_batch(small, 2)
     with torch.no_grad(), counter.FlopCounterMode(display=False) as counted:
         network(batch.inputs)
@@ -155,7 +155,7 @@ def test_operations_of_a_generated_text_are_those_that_are_counted(workload, mon
     monkeypatch.setattr(transformer, "FUSED", False)
     counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
     card = smaller(TEXT[workload])
-    network = build.model(card, seed=3).network.eval()
+    network = build.model(card, seed=3).requires_grad_(False).network.eval()
     prompt, new = 7, 6
     with torch.no_grad(), counter.FlopCounterMode(display=False) as counted:
         text = network.prefill(torch.zeros(2, prompt, dtype=torch.int64), new)

@@ -98,6 +98,6 @@ def dropped_attention(attention: SelfAttention) -> float:
     """Return the fraction of the weights of attention that are dropped, over texts whose positions are all alike."""
     like = attention.project.weight
     alike = torch.zeros(TEXTS, 1, POSITIONS, POSITIONS, device=like.device, dtype=like.dtype)
-    weights = attention.attend(alike, alike, alike + torch.eye(POSITIONS, device=alike.device), None)
+    weights = attention.attend(alike, alike, alike + torch.eye(POSITIONS, device=alike.device, dtype=alike.dtype), None)
     attended = POSITIONS * (POSITIONS + 1) // 2 if attention.causal else POSITIONS**2
     return 1 - float((weights != 0).sum()) / (TEXTS * attended)
