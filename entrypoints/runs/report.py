@@ -215,6 +215,10 @@ def _tokens(values: Mapping[str, float]) -> Iterator[tuple[str, str]]:
     """Yield what a run of a language model is measured for."""
     if "token_throughput" in values:
         yield "tokens", f"{significant(values['token_throughput'])} tokens/s"
+    if "output_token_throughput" in values:
+        yield "tokens", f"{significant(values['output_token_throughput'])} new tokens/s"
+    if "goodput" in values:
+        yield "goodput", f"{significant(values['goodput'])} requests/s"
     for label, name in (("first token", "time_to_first_token"), ("next tokens", "time_between_tokens")):
         if f"{name}_p50" in values:
             yield label, f"{_seconds(values[f'{name}_p50'])} median"

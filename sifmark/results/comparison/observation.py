@@ -13,6 +13,7 @@ from sifmark.results.summary import MIXED, precision_kind
 SETTING = SETTING_PREFIX
 PRECISION, PRECISION_KIND = f"{SETTING}precision", f"{SETTING}precision_kind"
 COMPILED, CONCURRENCY = f"{SETTING}compile", f"{SETTING}concurrency"
+SERVING = "serving"  # the load on an engine
 PREFILL = "prefill_throughput"  # a metric that only generation has
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
@@ -127,7 +128,9 @@ def _of_ranks(document: Document) -> dict[str, Any]:
 def _settings(document: Document) -> dict[str, Any]:
     """Return the settings that distinguish results, by dotted path."""
     configuration, names = document["configuration"], _distinguishing()
-    settings = {SETTING + key: hashable(value) for key, value in configuration.items() if key in names}
+    settings = {SETTING + key: hashable(value) for key, value in configuration.items() if key in names - {SERVING}}
+    load = configuration.get(SERVING) or {}  # each of its settings is one of its own
+    settings |= {f"{SETTING}{SERVING}.{key}": hashable(value) for key, value in load.items()}
     settings[PRECISION_KIND] = precision_kind(configuration) or MIXED
     settings[COMPILED] = settings[COMPILED] or False  # as results have it whose `compile` is no mode
     for name, default in _defaults().items():
