@@ -69,8 +69,9 @@ HOST_CODES = {
     1: "the command failed; the message has cause, code and remedy",
     2: "wrong usage: an unknown name, option or value",
     7: "`compare`: a ratio is on the wrong side of `--fail-below` or `--fail-above`; `study.history --fail-on-change`: "
-    "there is a change; `study.screen --fail`: a node is named, or none was compared",
-    8: "`compare`: the results do not suffice to decide about `--fail-below` or `--fail-above`",
+    "there is a change; `study.screen --fail`: a node is named, or none was compared; `study.accept`: a clause failed",
+    8: "the results do not suffice to decide: `compare` about `--fail-below` or `--fail-above`, `study.accept` about a "
+    "clause, `study.screen --quick --fail` about the node",
     75: "others used the host for as long as `--wait-idle` allowed, and nothing was measured: the same command may do "
     "later (`EX_TEMPFAIL`)",
     130: "interrupted with Ctrl-C",

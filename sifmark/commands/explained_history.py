@@ -100,12 +100,14 @@ def bisect(
     images: Sequence[str],
     file: Path,
     running: bool,
+    allowed: Sequence[str],
 ) -> None:
     """Write the study that decides about the largest change, run it if asked to, and say what its results show.
 
+    Runs with `allowed` marks are judged as well.
     Raises SifmarkError if there is no change, or if no study of images can decide.
     """
-    from sifmark.studies.history.bisect import bisection_of, command_of
+    from sifmark.studies.history.bisect import bisection_of
     from sifmark.studies.study_file import require_name
 
     pairs = [(history, each) for history, those in zip(results, changed, strict=True) for each in those]
@@ -122,7 +124,7 @@ def bisect(
     status(f"{file}: {len(bisection.images)} images, {bisection.repeats} runs of each, about {printable(title)}")
     if running:
         _run(settings, file)
-    _conclude(bisection, file, command_of(file))
+    _conclude(bisection, file, allowed)
 
 
 def _run(settings: Settings, file: Path) -> None:
@@ -134,19 +136,19 @@ def _run(settings: Settings, file: Path) -> None:
         warn(f"{planned.run.system}: {reason}")
 
 
-def _conclude(bisection: Bisection, file: Path, command: str) -> None:
+def _conclude(bisection: Bisection, file: Path, allowed: Sequence[str]) -> None:
     """Print what the results of the study say; without any, how to get them."""
     from sifmark.results.comparison.tables import ratio_text
     from sifmark.studies.folder import folder_of, system_folders
-    from sifmark.studies.history.bisect import conclusion, decide
+    from sifmark.studies.history.bisect import command_of, conclusion, decide
     from sifmark.studies.load import load_study
     from sifmark.studies.plan import Request
 
     folders = system_folders(folder_of(load_study(str(file)), Request.results))
     if not folders:
-        status(f"run it on the system of the change, and bisect again: {command}")
+        status(f"run it on the system of the change, and bisect again: {command_of(file)}")
         return
-    steps = decide(bisection, list(map(str, folders)))
+    steps = decide(bisection, list(map(str, folders)), allowed)
     unit = bisection.history.series.unit
     words = {True: "has the change", False: "does not have it", None: "cannot tell"}
     output_table(

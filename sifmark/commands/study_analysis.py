@@ -39,6 +39,7 @@ _DAYS = re.compile(r"(\d{1,5})d")
 @cli.option("--images", "With --explain or --bisect: kept images. [default: dist]", "FOLDER", multiple=True)
 @cli.option("--bisect", "Write the study that decides whether the image made the largest change.", "FILE")
 @cli.flag("--run", "With --bisect: run it here, and say what it shows.", "running")
+@cli.option("--allow", "With --bisect: judge runs with this mark: busy, stopped, unsteady.", "MARK", multiple=True)
 @cli.format_option
 def history(
     settings: Settings,
@@ -52,6 +53,7 @@ def history(
     images: Sequence[str] = (),
     bisect: str = "",
     running: bool = False,
+    allow: Sequence[str] = (),
     form: str = TABLE,
 ) -> None:
     """Show when performance changed, and what changed with it."""
@@ -84,7 +86,7 @@ def history(
     if loaded.invalid:
         warn(f"{counted(len(loaded.invalid), 'document is', 'documents are')} not valid")
     if bisect:
-        explained_history.bisect(settings, results, changed, images, Path(bisect), running)
+        explained_history.bisect(settings, results, changed, images, Path(bisect), running, allow)
     count = counted(sum(map(len, changed)), "change")
     when = f" since {first_day:%Y-%m-%d}" if first_day else ""
     if fail_on_change and any(changed):

@@ -7,6 +7,7 @@ healthy values exceeds (benchmarks/statistics/quick_screen.py).
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ LIMITS = ((100, 3.7), (50, 3.9), (30, 4.6), (20, 5.3), (16, 6.0), (12, 7.3), (10
 SLOWER = 3.0  # a test that does not end in so many times its usual time is a fault of the node
 NAMED, HEALTHY, UNKNOWN = "named", "healthy", "unknown"
 _LARGEST = 4 << 20  # bytes of a node's file
+_NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 # What ends a test from outside, or was not to be measured, says nothing of the node.
 _NO_FAULT = ("interrupted", "unsupported")
 
@@ -86,8 +88,8 @@ def add_screening(folder: Path, node: str, earlier: list[Document], screening: D
 
 
 def require_name(node: str) -> None:
-    """Raise UsageError for a name of a node that is no file name."""
-    if not node or "/" in node or node.startswith("."):
+    """Raise UsageError for what is no name of a host: files and a scheduler's command have it."""
+    if not _NODE_NAME.fullmatch(node):
         raise UsageError(f"--node {node!r}: that is no name of a node", "for example n07", code="invalid-option")
 
 

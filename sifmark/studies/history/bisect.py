@@ -219,6 +219,8 @@ def conclusion(steps: Sequence[Step]) -> str:
         return f"the image made the change: with its {' or its '.join(causes)} alone it is there"
     if len(whole.parts) == 1:
         return f"the image made the change, by its {whole.parts[0]}"
+    if not whole.parts:
+        return "the image made the change, and its labels do not say by what"
     parts = ", ".join(whole.parts)
     return f"the image made the change; which of {parts} is not known: no kept image with one of them alone has it"
 
@@ -226,17 +228,3 @@ def conclusion(steps: Sequence[Step]) -> str:
 def command_of(file: Path) -> str:
     """Return the command that runs the study."""
     return f"sifmark study.run {shlex.quote(str(file))}"
-
-
-def step_document(step: Step) -> dict[str, Any]:
-    """Return a step as programs read it."""
-    ratio = step.ratio
-    return {
-        "system": step.system,
-        "as_after": list(step.parts),
-        "ratio": ratio.value,
-        "low": ratio.low,
-        "high": ratio.high,
-        "has_change": step.has_change,
-        "reason": ratio.reason,
-    }

@@ -76,9 +76,11 @@ def kept_images(folders: Iterable[Path], settings: Settings) -> dict[str, KeptIm
     engine = open_engine(settings, "apptainer")
     found: dict[str, KeptImage] = {}
     seen = set()
-    for file in sorted(path for folder in folders for path in folder.rglob("*.sif")):
+    # The names of workloads, such as resnet50-cpu.sif, are links to the file of their recipe.
+    files = [path for folder in folders for path in folder.rglob("*.sif")]
+    for file in sorted(files, key=lambda path: ("-" in path.stem, path)):
         status = file.stat()
-        if (place := (status.st_dev, status.st_ino)) in seen:  # the names of workloads are links to one file
+        if (place := (status.st_dev, status.st_ino)) in seen:
             continue
         seen.add(place)
         info = engine.image_info(str(file))

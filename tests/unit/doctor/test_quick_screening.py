@@ -289,7 +289,8 @@ def test_what_the_options_lack_is_named(image: Settings, tmp_path: Path) -> None
         screen_command(image, (str(tmp_path),), quick=True)
     with refused(UsageError, "argument-missing", "folder"):
         screen_command(image, (), quick=True, image="cpu")
-    with refused(UsageError, "invalid-option", "--node"):
-        screen_command(image, (str(tmp_path),), quick=True, image="cpu", node="../n1")
+    for name in ("../n1", "n1;reboot", "-n1", "n 1"):
+        with refused(UsageError, "invalid-option", "--node"):
+            screen_command(image, (str(tmp_path),), quick=True, image="cpu", node=name)
     with refused(UsageError, "argument-missing", "--quick"):
         screen_command(image)

@@ -209,6 +209,12 @@ def test_results_decide_which_images_have_the_change(
     assert words in conclusion(steps)
 
 
+def test_images_that_differ_in_no_part_that_labels_name_still_made_the_change(changed: History, tmp_path: Path) -> None:
+    found = bisection_of(changed, changed.changes[0], {key(number): image(number) for number in (1, 2)})
+    steps = decide(found, results_of(tmp_path / "results", {"before": 100, "after": 80}))
+    assert conclusion(steps) == "the image made the change, and its labels do not say by what"
+
+
 def test_a_study_without_results_decides_nothing(changed: History, tmp_path: Path) -> None:
     steps = decide(bisection(changed), results_of(tmp_path / "results", {"before": 100.0}))
     assert [step.has_change for step in steps] == [None] and "cannot tell" in conclusion(steps)
