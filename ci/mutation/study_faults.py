@@ -244,7 +244,7 @@ STUDIES = (
     _quick_fault("few screenings are as good as many", "limit_of", "count >= fewest", "True"),
     _quick_fault("a node that was named is part of the usual", "_counted", 'one["verdict"] != NAMED', "True"),
     _quick_fault("a counter that was high before is a fault", "Counters.rises", "earlier.get(device, 0)", "0"),
-    _quick_fault("a fault of an application is one of the node", "faults_since", "number > sequence", "True"),
+    _quick_fault("a fault of an earlier screening counts again", "faults_since", "number > sequence", "True"),
     _fault("what changed in vain explains as well", "_best_first", "each.without_effect", "0", HISTORY),
     _fault(
         *("a third kind of code is between two images", "_between"),

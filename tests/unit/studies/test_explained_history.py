@@ -154,7 +154,8 @@ def test_the_study_has_the_images_of_both_sides_and_those_that_differ_in_one_par
 ) -> None:
     only_lock, other = image(3, lock="2"), image(4, lock="3")
     both = image(5, base="2", lock="2", code="9")  # another code than either side
-    found = bisection(changed, only_lock, other, both)
+    foreign = image(6, base="2", lock="3")  # other packages than either side
+    found = bisection(changed, only_lock, other, both, foreign)
     assert [(name, parts) for name, _, parts in found.images] == [
         ("before", ()),
         ("with-packages", ("packages",)),
