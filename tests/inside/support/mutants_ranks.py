@@ -174,9 +174,16 @@ def packed_by_rows():
     return mock.patch.object(tensor, "PackedColumns", ColwiseParallel)
 
 
-def whole_heads_apart():
-    """A head that all ranks compute has some positions only."""
-    return mock.patch.object(tensor.Whole, "_apply", lambda _, module, __: module)
+def whole_inputs_in_another_order():
+    """A head that all ranks compute has the positions of each rank in the place of another's."""
+    original = tensor.Whole._apply
+
+    def apply(self, module, mesh):
+        original(self, module, mesh)
+        module.register_forward_pre_hook(lambda _, inputs: (inputs[0].flip(1), *inputs[1:]))
+        return module
+
+    return mock.patch.object(tensor.Whole, "_apply", apply)
 
 
 def stages_in_another_order():
@@ -210,7 +217,7 @@ MUTANTS = (
     (copies_of_a_stage_apart, "ddp stages=2", "gpt2"),
     (positions_apart, "tensor tensor=2", "gpt2"),
     (packed_by_rows, "tensor tensor=2", "gpt2"),
-    (whole_heads_apart, "tensor tensor=2", "bert_base"),
+    (whole_inputs_in_another_order, "tensor tensor=2", "bert_base"),
     (copies_counted_by_each_rank, "tensor tensor=2", "gpt2"),
     (lamb_by_shard, "tensor tensor=2", "bert_large_pretraining_128"),
 )
