@@ -24,7 +24,7 @@ from entrypoints.results.numerics import Numerics
 from entrypoints.results.outcome import Outcome
 from entrypoints.results.points import points
 from entrypoints.results.power import played_back, power
-from entrypoints.results.quantiles import quantile
+from entrypoints.results.quantiles import quantiles
 from entrypoints.results.ranks import ranks, transport
 from entrypoints.results.roofline import flops_of_unit
 from entrypoints.results.serving import serving
@@ -36,7 +36,6 @@ from entrypoints.system.facts import Fact
 SCHEMA_VERSION = "1.2"
 MOST_STEPS = 1000  # above that, step times are given only as quantiles
 MOST_EXAMPLES = 10  # of skipped samples
-QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
 PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")  # of a request's latency
 
 
@@ -317,8 +316,3 @@ def requests(measurement: Measurement) -> Json:
         "quantiles": quantiles(latencies),
         "parts": {name: quantiles(values) for name, values in parts.items()},
     }
-
-
-def quantiles(values: Sequence[float]) -> Json:
-    """Return quantiles by name, of at least one value."""
-    return {f"p{share}": quantile(values, share / 100) for share in QUANTILES}

@@ -8,7 +8,7 @@ from typing import Callable, Mapping, Sequence
 from entrypoints.contract.messages import Served, Trial
 from entrypoints.results.json_values import Json, number
 from entrypoints.results.measurement import Measurement
-from entrypoints.results.quantiles import quantile
+from entrypoints.results.quantiles import quantile, quantiles
 from entrypoints.results.steadiness import FEWEST_STEPS, Drift, drift
 from entrypoints.serving.early_stopping import most_over
 from entrypoints.serving.load import OFFLINE, OPEN, Serving
@@ -21,7 +21,6 @@ LATE = 0.01  # of the limit of the first token, that the 99th percentile of the 
 GROWTH = 0.5
 CLIENT_LATE, QUEUE_GREW = "the client was late itself", "the queue grew"  # how reasons begin
 MOST_LISTED = 1000
-QUANTILES = (0, 1, 5, 25, 50, 75, 90, 95, 99, 100)  # per cent
 
 Number = Callable[[Served], "float | None"]
 TIMES: Mapping[str, Number] = {
@@ -156,7 +155,7 @@ def gaps(requests: Sequence[Served]) -> Json | None:
 
 
 def _quantiles(values: Sequence[float]) -> Json | None:
-    return {f"p{share}": quantile(values, share / 100) for share in QUANTILES} if values else None
+    return quantiles(values) if values else None
 
 
 def _no_growth(load: Serving) -> str:

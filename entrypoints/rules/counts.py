@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Iterator, Mapping, Sequence
 
 from entrypoints.contract.choices import DATA_PARALLEL, IPU_SCHEDULES, MODEL_PARALLEL, PIPELINED, SHARDED, TENSOR
-from entrypoints.results.quantiles import quantile
-from entrypoints.results.result import MOST_STEPS, QUANTILES
+from entrypoints.results.quantiles import QUANTILES, quantile
+from entrypoints.results.result import MOST_STEPS
 from entrypoints.rules.facts import Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule
 

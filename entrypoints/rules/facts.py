@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence
 
 from entrypoints.contract.points import Point
 from entrypoints.contract.session import DeviceFacts
-from entrypoints.results.result import QUANTILES
+from entrypoints.results.quantiles import QUANTILES
 
 Document = Mapping[str, Any]
 RELATIVE = 1e-9  # sums may be formed in another order, and Python 3.12 compensates them

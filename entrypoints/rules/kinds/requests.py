@@ -6,8 +6,8 @@ import math
 from typing import Iterator
 
 from entrypoints.results.metrics.metric import LEAST
-from entrypoints.results.quantiles import quantile
-from entrypoints.results.result import MOST_STEPS, PARTS, QUANTILES
+from entrypoints.results.quantiles import QUANTILES, quantile
+from entrypoints.results.result import MOST_STEPS, PARTS
 from entrypoints.rules.facts import ABSOLUTE, Document, Facts, mean_bounds, near
 from entrypoints.rules.kinds.serving import unusable
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics

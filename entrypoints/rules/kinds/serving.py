@@ -9,8 +9,8 @@ from entrypoints.contract.choices import SERVING
 from entrypoints.contract.messages import Served, Trial
 from entrypoints.results import serving
 from entrypoints.results.metrics.metric import LEAST
-from entrypoints.results.quantiles import quantile
-from entrypoints.results.serving import GROWTH, MOST_LISTED, QUANTILES
+from entrypoints.results.quantiles import QUANTILES, quantile
+from entrypoints.results.serving import GROWTH, MOST_LISTED
 from entrypoints.rules.facts import Document, Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 from entrypoints.serving.load import CLOSED, Planned, Serving, plan

@@ -24,7 +24,9 @@ from entrypoints.results.metrics.by_workload import (
     OF_GENERATION,
     OF_POINTS,
     OF_RANKS,
+    OF_SERVING,
     OF_TOKENS,
+    TOKEN_TIMES,
     every_metric,
 )
 from entrypoints.results.outcome import Outcome
@@ -179,11 +181,12 @@ def test_every_metric_of_this_version_stands_in_the_schema():
         ("gpt2", "inference", OF_TOKENS | OF_GENERATION | OF_ATTENTION),
         ("mcmc", "sampling", OF_CHAINS),
         ("memory_copy", "microbenchmark", OF_POINTS),
+        ("llama_1b", "serving", OF_SERVING | TOKEN_TIMES),
     ],
 )
 def test_metrics_that_a_workload_cannot_have_are_left_out(workload, task, possible):
     values = document(RUN, COMPLETED, card=cards.load()[workload], words=("--task", task))["metrics"]
-    some = OF_ATTENTION | OF_TOKENS | OF_GENERATION | OF_CHAINS | OF_POINTS
+    some = OF_ATTENTION | OF_TOKENS | OF_GENERATION | OF_CHAINS | OF_POINTS | OF_SERVING
     always = set(every_metric()) - some - OF_RANKS
     assert set(values) & some == possible and set(values) - some == always
 
