@@ -93,8 +93,14 @@ def found_rate(trials: Sequence[Trial], load: Serving) -> float | None:
     """Return the rate that a search for goodput ended with; None if it found none."""
     search = RateSearch(load["rate"] or 1.0)
     for trial in trials:
-        search.tell(trial.rate, not trial.reason)
+        if not says_nothing(trial.reason):
+            search.tell(trial.rate, not trial.reason)
     return search.found
+
+
+def says_nothing(reason: str | None) -> bool:
+    """Return whether a trial with this reason says nothing of the engine: the client was late."""
+    return bool(reason and reason.startswith(CLIENT_LATE))
 
 
 def first_unasked(trials: Sequence[Trial], load: Serving) -> int | None:
@@ -104,7 +110,8 @@ def first_unasked(trials: Sequence[Trial], load: Serving) -> int | None:
         asked = search.next()
         if asked is None or not math.isclose(asked, trial.rate):
             return place
-        search.tell(trial.rate, not trial.reason)
+        if not says_nothing(trial.reason):
+            search.tell(trial.rate, not trial.reason)
     return None
 
 

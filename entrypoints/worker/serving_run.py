@@ -29,6 +29,7 @@ Send = Callable[[Message], None]
 SWITCH_INTERVAL = 0.0005  # s, after which a thread of Python lets another one run, such as the client's
 # Parts of a run's requests: each has draws of its own. Trials follow.
 FIRST, WARMUP, TIMED, TRIALS = range(4)
+MOST_LATE = 3  # trials in which the client was late, and which are repeated
 LEAST_TRIAL = 700  # requests of a trial: 662 prove a 99th percentile with one over the limit
 
 
@@ -141,15 +142,18 @@ class ServingRun:
 
     async def search(self) -> float | None:
         """Return the largest rate at which the limits hold; None if there is none. Each trial is reported."""
-        search, part = RateSearch(self.serving["rate"] or 1.0), TRIALS
+        search, part, late = RateSearch(self.serving["rate"] or 1.0), TRIALS, 0
         while (rate := search.next()) is not None:
             began = time.monotonic()
             requests, reason = await self.trial(rate, part)
             self.send(Trial(began, time.monotonic(), rate, requests, reason or ""))
-            if reason and reason.startswith(judgement.CLIENT_LATE):  # as it would be at any other rate
-                return None
-            search.tell(rate, reason is None)
             part += 1
+            if not judgement.says_nothing(reason):
+                search.tell(rate, reason is None)
+                continue
+            late += 1
+            if late > MOST_LATE:
+                return None
         return search.found
 
     async def trial(self, rate: float, part: int) -> tuple[int, str | None]:
