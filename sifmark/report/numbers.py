@@ -125,11 +125,16 @@ def _peak(workload: Workload, point: Point) -> Cell | None:
 
 
 def _next(workload: Workload, point: Point) -> Cell | None:
-    """Return what became of the batch size after the largest one that ran; nothing where none tried a larger one."""
+    """Return what became of the batch size after the largest one that ran; nothing where none tried a larger one.
+
+    Where each system is a batch size, no other was to be tried.
+    """
     largest = max(workload.ran.get(point.system, {}), default=0)
     lost = workload.lost.get(point.system, {})
     if beyond := [load for load in lost if load > largest]:
         return Cell(f"{beyond[0]:,}", failure_text(lost[beyond[0]]), look="bad")
+    if workload.results.by == workload.load:
+        return None
     every = [*map(set, workload.ran.values()), *map(set, workload.lost.values())]
     tried = {load for load in set[int]().union(*every) if load > largest}
     return Cell(f"{min(tried):,}", "not tried") if tried else None

@@ -130,6 +130,10 @@ class Workload:
         """The field that says how much a device has to do at once: its batch size, or its number of clients."""
         return CONCURRENCY if self.kind == REQUESTS else BATCH
 
+    @property
+    def load_name(self) -> str:
+        return "number of clients" if self.kind == REQUESTS else "batch size"
+
     def points(self, metric: str) -> list[Point]:
         """Return the points of a metric that have a value, in the order of `compare`; none where that refuses."""
         return list(self._by_result(metric).values())
