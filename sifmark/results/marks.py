@@ -4,6 +4,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.warnings import (
     AT_POWER_LIMIT,
     FAR_BELOW,
@@ -34,6 +35,13 @@ class Mark:
 
 def _of_image(document: Document) -> Document:
     return document["provenance"]["image"] or {}
+
+
+def _is_short(document: Document) -> bool:
+    """Return whether timed steps do not show if they drift. A step of a micro-benchmark is a whole sweep over sizes."""
+    steps = document["steps"]
+    is_timed = steps["count"] > steps["untimed"] and document["workload"]["task"] != MICROBENCHMARK
+    return is_timed and document["steadiness"]["steady"] is None
 
 
 TEST_BASE = Mark(
@@ -76,6 +84,13 @@ THROTTLED_RUN = Mark(
 )
 UNSTEADY = Mark(
     "unsteady", "U", "not steady", "Step times changed over the timed window.", "Warm up for longer, or run for longer."
+)
+SHORT_WINDOW = Mark(
+    "short_window",
+    "D",
+    "short window",
+    "The timed window is too short to show whether step times change: it has few steps, or they scatter too much.",
+    "Run for longer: at least 40 timed steps and 30 s, by --duration 30 or more --steps.",
 )
 FEW_REPEATS = Mark(
     "few_repeats",
@@ -135,13 +150,14 @@ _APPLIES: dict[Mark, Callable[[Document], bool]] = {
     STALLED_RUN: is_stalled,
     THROTTLED_RUN: is_throttled,
     UNSTEADY: lambda document: document["steadiness"]["steady"] is False,
+    SHORT_WINDOW: _is_short,
     FAR_BELOW_BOUND: is_far_below,
     PRELOADED: lambda document: bool(document.get("environment", {}).get("preloaded")),
     AT_LIMIT_OF_POWER: is_at_power_limit,
     SOCKETS: lambda document: (document.get("transport") or {}).get("network") == "sockets",
     UNSIGNED: lambda document: _of_image(document).get("file", {}).get("signer") is None,
 }
-MARKS = (*list(_APPLIES)[:7], FEW_REPEATS, *list(_APPLIES)[7:])
+MARKS = (*list(_APPLIES)[:8], FEW_REPEATS, *list(_APPLIES)[8:])
 # What kept a machine from what it can do while it was measured.
 DISTURBED = (BUSY, STALLED_RUN, THROTTLED_RUN)
 # With these a number is not that of the machine: neither faster nor slower follows from it, unless they are allowed.
