@@ -207,6 +207,14 @@ def _libraries(document: Document) -> str | None:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or None
 
 
+def environment_of(document: Document, nothing: str = "") -> str | None:
+    """Return the variables that may change the speed of a run: `OMP_WAIT_POLICY=PASSIVE`; None of schema 1.0."""
+    if "environment" not in document:
+        return None
+    variables = document["environment"]["variables"]
+    return "; ".join(f"{name}={value}" for name, value in sorted(variables.items())) or nothing
+
+
 def _image(document: Document) -> str | None:
     image = document["provenance"]["image"]
     return None if image is None else f"{image['recipe']} {image['version']} ({image['build_key'][:19]})"
@@ -242,6 +250,7 @@ FACTS: dict[str, Read] = {
     "kernel": _at("host.kernel.value"),
     "framework": _framework,
     "libraries": _libraries,
+    "environment": environment_of,
     "image": _image,
     "base of the image": _base,
     "network": _at("transport.network"),

@@ -5,12 +5,15 @@ from typing import Any
 
 from unit.report import samples
 
+from sifmark.core import paths
+from sifmark.report.checks import checks
 from sifmark.report.describe import failure_text
 from sifmark.report.load import load_report_results
 from sifmark.report.page import render_page
 from sifmark.report.report import Report, make_report
 from sifmark.report.systems import FACTS, values_of
-from sifmark.results.marks import UNSTEADY
+from sifmark.results.marks import SHORT_WINDOW, UNSTEADY
+from sifmark.results.summary import summary
 
 
 def report_of(folder: Path, *documents: dict[str, Any]) -> Report:
@@ -83,3 +86,27 @@ def test_an_inconsistent_run_is_explained(tmp_path: Path) -> None:
     report = report_of(tmp_path, good, samples.failure("alpha", "pictures", 64, "inconsistent"))
     (failure,) = report.results.failures
     assert "contradict each other" in failure_text(failure) and failure_text(failure) in render_page(report)
+
+
+def test_a_window_too_short_for_a_drift_is_a_reservation_wherever_marks_are() -> None:
+    report = make_report(load_report_results([str(paths.CHECKOUT / "tests" / "fixtures" / "h200")]))
+    (notice,) = (each for each in report.notices if each.mark is SHORT_WINDOW)
+    (run,) = notice.results
+    assert run.document["workload"]["name"] == "lstm" and SHORT_WINDOW.code in run.observation.marks
+    assert "35 timed steps where 40 are needed" in checks(report)
+    assert any("short window" in line for line in summary(run.document))
+
+
+def test_settings_of_the_environment_are_with_systems_methods_and_runs(tmp_path: Path) -> None:
+    wait = {"OMP_WAIT_POLICY": "PASSIVE"}
+    waits: tuple[dict[str, str], ...] = (wait, {"OMP_NUM_THREADS": "2", **wait}, {})
+    runs = (
+        samples.sample("alpha", "pictures", 8, n, environment={"variables": each, "preloaded": []})
+        for n, each in enumerate(waits, 1)
+    )
+    report = report_of(tmp_path, *runs)
+    both = "OMP_NUM_THREADS=2; OMP_WAIT_POLICY=PASSIVE"
+    assert ("environment", f"{both}, OMP_WAIT_POLICY=PASSIVE") in samples.texts_of(report.systems)
+    assert any(f"settings by the environment {both}, OMP_WAIT_POLICY=PASSIVE, none" in each for each in report.methods)
+    entries = render_page(report).partition('id="runs"')[2].split('class="entry')[1:]
+    assert [both in each for each in entries] == [False, True, False], "runs that differ in it are no repeats"
