@@ -1,7 +1,7 @@
 """The systems of a report: what each is made of, as its results say."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +38,7 @@ class Card:
     is_baseline: bool
     facts: tuple[str, ...]  # memory, power limit, software; of a CPU its cores and the memory of its host
     peaks: tuple[Peak, ...]
+    unmetered: str = ""  # why its energy was not measured
     apart: str = ""  # in what it differs from the systems that the rest says the same of
 
 
@@ -65,6 +66,7 @@ def system_table(results: ReportResults, study: Study | None = None) -> Table:
 # By micro-benchmark what its first metric with a value is of.
 _WHAT = {"matmul": "", "memory_copy": "memory", "host_device": "to host"}
 _MOST_PEAKS = 4
+_MOST_REASONS = 2  # why nothing was metered
 _MOST_APART = 4  # fields in which systems differ
 
 
@@ -78,7 +80,8 @@ def cards_of(results: ReportResults, workloads: Iterable[Workload], study: Study
         facts = tuple(filter(None, [_devices_text(documents), values_of(documents, FACTS["framework"])]))
         peaks = [peak for workload in measured if (peak := _peak(workload, name))]
         kept = tuple(peaks[:_MOST_PEAKS])
-        cards.append(Card(name, device if device != name else "", name == results.divisor, facts, kept))
+        is_baseline, why = name == results.divisor, unmetered_of(documents)
+        cards.append(Card(name, device if device != name else "", is_baseline, facts, kept, why))
     return tuple(replace(card, apart=_apart(results, card, cards)) for card in cards)
 
 
@@ -148,6 +151,14 @@ def _in_large_units(point: Point) -> tuple[str, str]:
     if value >= 1000 and unit.startswith("G"):
         value, unit = value / 1000, f"T{unit[1:]}"
     return format_number(value, 3), unit
+
+
+def unmetered_of(documents: Sequence[Document]) -> str:
+    """Return why nothing was metered, in few words; empty if something was."""
+    if any("source" in each["power"] for each in documents):
+        return ""
+    reasons = sorted({str(each["power"]["reason"]) for each in documents})
+    return "; ".join(reasons[:_MOST_REASONS])
 
 
 def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:

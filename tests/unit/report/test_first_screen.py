@@ -71,6 +71,7 @@ def test_a_processor_has_cores_and_the_memory_of_its_host() -> None:
     report = make_report(load_report_results([str(samples.TWO_RANKS)]))
     (card,) = report.cards
     assert card.facts[0] == "1 to 2 of 2 cores, 23.54 GiB"
+    assert "<p>energy not measured: <bdi>no meter was asked for (--meter none)</bdi></p>" in render_page(report)
     assert not any(fact == "memory of a device" for fact, *_ in samples.texts_of(report.systems))
 
 
