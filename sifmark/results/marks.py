@@ -29,7 +29,7 @@ class Mark:
     symbol: str  # a letter beside the number
     name: str  # in a legend: `test base`
     why: str  # a sentence, for the box above the numbers
-    remedy: str
+    remedy: str  # sentences, with commands and options in backticks
     everywhere: bool = True  # or only in the box: what says little of the number itself
 
 
@@ -49,7 +49,7 @@ TEST_BASE = Mark(
     "T",
     "test base",
     "The image has a test base, not that of the vendor.",
-    "Build it on the pinned base: sifmark build",
+    "Build it on the pinned base: `sifmark build`.",
 )
 SIMULATED = Mark(
     "simulated",
@@ -63,7 +63,7 @@ UNCHECKED = Mark(
     "C",
     "correctness not shown",
     "Nothing shows that the code computes what the workload's card says.",
-    "Run without --skip-numerics, on a workload with reference values.",
+    "Run without `--skip-numerics`, on a workload with reference values.",
 )
 BUSY = Mark(
     "busy", "B", "busy host", "Other work on the host kept processors from the run.", "Measure again on an idle host."
@@ -90,22 +90,22 @@ SHORT_WINDOW = Mark(
     "D",
     "short window",
     "The timed window is too short to show whether step times change: it has few steps, or they scatter too much.",
-    "Run for longer: at least 40 timed steps and 30 s, by --duration 30 or more --steps.",
+    "Run for longer: at least 40 timed steps and 30 s, by `--duration 30` or more `--steps`.",
 )
 FEW_REPEATS = Mark(
     "few_repeats",
     "R",
     "few repeats",
     f"There are fewer than {FEWEST_REPEATS} repeats, so that the number has no interval.",
-    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}, or in a "
-    f"study file repeats = {FEWEST_REPEATS}",
+    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: `--repeat {FEWEST_REPEATS}`, or in a "
+    f"study file `repeats = {FEWEST_REPEATS}`.",
 )
 FAR_BELOW_BOUND = Mark(
     "far_below",
     "F",
     "far below the bound",
     f"The throughput is less than {FAR_BELOW:.0%} of what the devices allow: something else limits it.",
-    "Look for waits for data, tiny batches and steps without compilation: sifmark run WORKLOAD-IMAGE --describe",
+    "Look for waits for data, tiny batches and steps without compilation: `sifmark run WORKLOAD-IMAGE --describe`.",
     everywhere=False,
 )
 PRELOADED = Mark(
@@ -113,7 +113,7 @@ PRELOADED = Mark(
     "L",
     "preloaded libraries",
     "Libraries were loaded before all others, where they can change what is measured.",
-    "Measure without LD_PRELOAD and LD_AUDIT.",
+    "Measure without `LD_PRELOAD` and `LD_AUDIT`.",
     everywhere=False,
 )
 AT_LIMIT_OF_POWER = Mark(
@@ -121,7 +121,7 @@ AT_LIMIT_OF_POWER = Mark(
     "W",
     "at its power limit",
     f"A power limit held the clocks of a device down for more than {AT_POWER_LIMIT:.0%} of the timed window.",
-    "Publish the limit with the number: device_conditions.power_cap.",
+    "Publish the limit with the number: `device_conditions.power_cap`.",
     everywhere=False,
 )
 SOCKETS = Mark(
@@ -137,7 +137,7 @@ UNSIGNED = Mark(
     "I",
     "unsigned image",
     "No key that the site trusts has signed the image, or the run had no image.",
-    "Sign the image, or pull a signed one: sifmark image.sign, sifmark registry.pull",
+    "Sign the image, or pull a signed one: `sifmark image.sign`, `sifmark registry.pull`.",
     everywhere=False,
 )
 
