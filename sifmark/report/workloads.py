@@ -242,7 +242,8 @@ class Workload:
         if len(rows) < 2:
             return None
         first = max(rows, key=lambda name: rows[name].means[self.rate].value or 0.0)
-        query = replace(self.results.compare(self.rate).query, baseline=(self.results.by, first), against=False)
+        divisor = self.results.by, self.results.value_of(first)
+        query = replace(self.results.compare(self.rate).query, baseline=divisor, against=False)
         observations = [replace(each, side="") for row in rows.values() for each in row.observations]
         others = [row for row in compare_observations(observations, query).compared if row.ratios]
         behind = [judged(row.ratios[self.rate], self.rate) == WORSE for row in others]

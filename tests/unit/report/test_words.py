@@ -230,7 +230,8 @@ def test_batch_sizes_of_one_system_are_compared_by_batch_size(tmp_path: Path) ->
     hint = "To compare by batch size: --by batch_size."
     assert hint in make_report(load_report_results([str(folder)])).words.sentences
     report = make_report(load_report_results([str(folder)], by="configuration.batch_size"))
-    assert hint not in report.words.sentences and any("times the throughput" in each for each in report.words.sentences)
+    assert hint not in report.words.sentences and report.words.headline == "batch size 32 is ahead"
+    assert any("times the throughput of batch size 16" in each for each in report.words.sentences)
     (table,) = report.numbers
     assert not any(column.head == "Next larger batch" for column in table.columns), (
         "a size is no system that may try more"
