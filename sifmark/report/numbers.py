@@ -112,9 +112,10 @@ def _memory(workload: Workload, point: Point) -> Cell | None:
     used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0].document)
     if used is None:
         return None
-    of_device = f"of {memory / MIB_PER_GIB:.0f} GiB" if memory else "GiB of a device"
-    of = of_device if used.metric == ALLOCATED else "GiB on the host"
-    return Cell(format_number(used.value / MIB_PER_GIB, 3), of, used.marks)
+    number, unit = (used.value / MIB_PER_GIB, "GiB") if used.value >= MIB_PER_GIB else (used.value, "MiB")
+    of_device = f"{unit} of {memory / MIB_PER_GIB:.0f} GiB".removeprefix("GiB ") if memory else f"{unit} of a device"
+    of = of_device if used.metric == ALLOCATED else f"{unit} on the host"
+    return Cell(format_number(number, 3), of, used.marks)
 
 
 def _peak(workload: Workload, point: Point) -> Cell | None:

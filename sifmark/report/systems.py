@@ -228,7 +228,13 @@ def environment_of(document: Document, nothing: str = "") -> str | None:
 
 def _image(document: Document) -> str | None:
     image = document["provenance"]["image"]
-    return None if image is None else f"{image['recipe']} {image['version']} ({image['build_key'][:19]})"
+    return None if image is None else f"{image['recipe']} {image['version']} (build key {image['build_key'][:19]})"
+
+
+def _os(document: Document, in_image: bool) -> str | None:
+    """Return the operating system that a run saw: within an image that is the image's, whatever the host has."""
+    has_image = document["provenance"]["image"] is not None
+    return value_at(document, "host.os.value") if has_image is in_image else None
 
 
 def _base(document: Document) -> str | None:
@@ -257,7 +263,8 @@ FACTS: dict[str, Read] = {
     "threads of a process": _at("configuration.threads"),
     "memory of a host": _memory("host.memory.value"),
     "CPU governor": _at("conditions.cpu_governor.value"),
-    "operating system": _at("host.os.value"),
+    "operating system": lambda document: _os(document, in_image=False),
+    "operating system of the image": lambda document: _os(document, in_image=True),
     "kernel": _at("host.kernel.value"),
     "framework": _framework,
     "libraries": _libraries,

@@ -111,3 +111,22 @@ def test_settings_of_the_environment_are_with_systems_methods_and_runs(tmp_path:
     assert any(f"settings by the environment {both}, OMP_WAIT_POLICY=PASSIVE, none" in each for each in report.methods)
     entries = render_page(report).partition('id="runs"')[2].split('class="entry')[1:]
     assert [both in each for each in entries] == [False, True, False], "runs that differ in it are no repeats"
+
+
+def test_memory_below_a_gibibyte_is_in_the_unit_of_charts(tmp_path: Path) -> None:
+    used = {"value": 372.4, "unit": "MiB"}
+    runs = [samples.sample("alpha", "pictures", 8, n, metrics__peak_process_memory=used) for n in (1, 2, 3)]
+    report = report_of(tmp_path, *runs)
+    (table,) = report.numbers
+    cell = table.rows[0].cells[samples.places_of(table)["Memory"]]
+    assert (cell.text, cell.small) == ("372", "MiB on the host")
+    page = render_page(report)
+    assert "Bold: ahead" not in page and "(measurements:" not in page, "one system, and no failure"
+
+
+def test_an_operating_system_is_that_of_the_image_if_there_is_one() -> None:
+    report = make_report(load_report_results([str(samples.TWO_RANKS)]))
+    (outside,) = {each.document["provenance"]["image"] is None for each in report.results.members}
+    facts = {fact for fact, *_ in samples.texts_of(report.systems)}
+    name = "operating system" if outside else "operating system of the image"
+    assert {each for each in facts if "operating system" in each} == {name}
