@@ -33,7 +33,7 @@ _ROW, _NOTED_ROW, _BAR, _GROUP_GAP = 20.0, 34.0, 15.0, 10.0  # px of rows of bar
 _LEGEND_WIDTH, _LEGEND_ROW = 250.0, 17.0  # px
 _FARTHEST_RATIO = 1000.0  # from a ratio to the end of its interval
 _WIDEST = 30.0  # the ratio of two values up to which an axis from zero shows the smaller one
-_FARTHEST = 1.5  # of the largest value: an interval that reaches further is cut off
+_FARTHEST = 3.0  # of the largest value, or below the least: an interval that reaches further is cut off
 
 
 @dataclass(frozen=True)
@@ -159,9 +159,10 @@ class LineChart:
         spots = [spot for each in self.series for spot in each.spots]
         xs = [*(spot.x for spot in spots), *(cross.x for cross in self.crosses), *(each.x for each in self.diamonds)]
         ys = [*(spot.y for spot in spots), *(each.y for each in self.levels), *(each.y for each in self.diamonds)]
-        top = max(ys, default=1.0)
+        top, foot = max(ys, default=1.0), min(ys, default=1.0)
         highs = [min(spot.high, top * _FARTHEST) for spot in spots if spot.high is not None]
-        x, y = self.x.scale(xs), self.y.scale([*ys, *highs])
+        lows = [max(spot.low, foot / _FARTHEST) for spot in spots if spot.low is not None]
+        x, y = self.x.scale(xs), self.y.scale([*ys, *highs, *lows])
         ticks = self.y.ticks(y)
         left = max((text_width(self.y.words(tick)) for tick in ticks), default=0) + 10
         plot = Plot(self.label, self.height, x, y, Margins(left, self._right(x), 22, 42))

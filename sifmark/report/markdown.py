@@ -83,11 +83,11 @@ def _facts(report: Report) -> str:
 
 def _notices(notices: Iterable[Notice]) -> Iterator[str]:
     lines = [
-        f"{each.mark.name} ({each.mark.symbol}): {each.count}. {each.mark.why} {each.mark.remedy}" for each in notices
+        f"- {each.mark.name} ({each.mark.symbol}): {each.count}. {each.mark.why} {each.mark.remedy}" for each in notices
     ]
     if lines:
         yield "## Do not publish these numbers"
-        yield _list(lines)
+        yield "\n".join(lines)
 
 
 def _strip(strip: Strip) -> Iterator[str]:

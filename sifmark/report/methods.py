@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from sifmark.core.console import counted
 from sifmark.report.describe import state_text
 from sifmark.report.results import Document, ReportResult, ReportResults
-from sifmark.report.systems import FACTS, MOST_VALUES, Read, documents_by_system, values_of
+from sifmark.report.systems import FACTS, MOST_VALUES, Read, documents_by_system, environment_of, values_of
 from sifmark.results.comparison.intervals import CONFIDENCE
 from sifmark.results.documents import value_at
 from sifmark.results.marks import FEWEST_REPEATS
@@ -89,6 +89,7 @@ _OF_SOFTWARE: dict[str, Read] = {
     "Python": lambda document: value_at(document, "provenance.software.python"),
     "libraries": FACTS["libraries"],
     "threads of a process": FACTS["threads of a process"],
+    "settings by the environment": lambda document: environment_of(document, "none"),
 }
 _OF_IMAGE: dict[str, Read] = {
     "recipe": lambda document: value_at(document, "provenance.image.recipe"),

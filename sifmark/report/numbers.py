@@ -112,9 +112,10 @@ def _memory(workload: Workload, point: Point) -> Cell | None:
     used, memory = workload.beside(point, memory_metric(workload)), memory_of_device(point.results[0].document)
     if used is None:
         return None
-    of_device = f"of {memory / MIB_PER_GIB:.0f} GiB" if memory else "GiB of a device"
-    of = of_device if used.metric == ALLOCATED else "GiB on the host"
-    return Cell(format_number(used.value / MIB_PER_GIB, 3), of, used.marks)
+    number, unit = (used.value / MIB_PER_GIB, "GiB") if used.value >= MIB_PER_GIB else (used.value, "MiB")
+    of_device = f"{unit} of {memory / MIB_PER_GIB:.0f} GiB".removeprefix("GiB ") if memory else f"{unit} of a device"
+    of = of_device if used.metric == ALLOCATED else f"{unit} on the host"
+    return Cell(format_number(number, 3), of, used.marks)
 
 
 def _peak(workload: Workload, point: Point) -> Cell | None:
@@ -125,11 +126,16 @@ def _peak(workload: Workload, point: Point) -> Cell | None:
 
 
 def _next(workload: Workload, point: Point) -> Cell | None:
-    """Return what became of the batch size after the largest one that ran; nothing where none tried a larger one."""
+    """Return what became of the batch size after the largest one that ran; nothing where none tried a larger one.
+
+    Where each system is a batch size, no other was to be tried.
+    """
     largest = max(workload.ran.get(point.system, {}), default=0)
     lost = workload.lost.get(point.system, {})
     if beyond := [load for load in lost if load > largest]:
         return Cell(f"{beyond[0]:,}", failure_text(lost[beyond[0]]), look="bad")
+    if workload.results.by == workload.load:
+        return None
     every = [*map(set, workload.ran.values()), *map(set, workload.lost.values())]
     tried = {load for load in set[int]().union(*every) if load > largest}
     return Cell(f"{min(tried):,}", "not tried") if tried else None

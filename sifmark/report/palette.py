@@ -60,6 +60,7 @@ SHAPES = (
     "M0,-4.8L4.6,-1.5L2.8,3.9H-2.8L-4.6,-1.5Z",
 )
 DIAMOND, CROSS = "M0,-5.2L5.2,0L0,5.2L-5.2,0Z", "M-4,-4L4,4M4,-4L-4,4"  # published figures, and runs that failed
+ARROW_UP, ARROW_DOWN = "M-4,6L0,0L4,6", "M-4,-6L0,0L4,-6"  # where an interval reaches further than its chart
 DASHES = ("none", "7 3", "2 2", "9 3 2 3")
 
 OWN, OWN_WORDS, OWN_DASH = "c", "t", "d"  # what a system has: the colour of marks and of words, and its dash
@@ -71,7 +72,7 @@ LOOKS: dict[str, dict[str, str]] = {
     "limit": {"stroke": OWN, "stroke-dasharray": "5 3", "stroke-width": "1.2"},
     "one": {"stroke": OWN, "stroke-width": "1.6"},
     "line": {"fill": "none", "stroke": OWN, "stroke-width": "2", "stroke-dasharray": OWN_DASH},
-    "whisker": {"stroke": OWN, "stroke-width": "1.6"},
+    "whisker": {"fill": "none", "stroke": OWN, "stroke-width": "1.6"},
     "wide": {"stroke": OWN, "stroke-width": "2.4"},
     "dot": {"fill": OWN, "stroke": "bg", "stroke-width": "1.2"},
     "hollow": {"fill": "bg", "stroke": OWN, "stroke-width": "2"},

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compare import Comparison, compare_each
-from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields
+from sifmark.results.comparison.compatibility import Excluded, Incompatibility, exclusion_fields, format_value
 from sifmark.results.comparison.intervals import Mean, Ratio
 from sifmark.results.comparison.observation import Observation
 from sifmark.results.comparison.query import Query
@@ -265,11 +266,23 @@ class ReportResults:
     @property
     def divisor(self) -> str:
         """What the systems are divided by: one of them, or other results; empty without ratios."""
-        return self.reference_name or (self.baseline if self._baseline else "")
+        return self.reference_name or (self.systems[0] if self._baseline else "")
 
     def system(self, fields: Mapping[str, Any]) -> str:
+        """Return the name of a system: the value of a field, with that of the field before a number."""
         value = fields.get(self.by)
+        if isinstance(value, int | float):
+            return f"{column_of(self.by).replace('_', ' ')} {format_value(value)}"
         return UNKNOWN if value is None else str(value)
+
+    def value_of(self, system: str) -> str:
+        """Return the value of the field that names a system, as a query has it."""
+        return self._values[system]
+
+    @cached_property
+    def _values(self) -> dict[str, str]:
+        fields = (each.observation.fields for each in self.members)
+        return {self.system(each): str(each.get(self.by)) for each in fields}
 
     def of_row(self, row: RepeatGroup) -> tuple[ReportResult, ...]:
         return tuple(self._by_id[each.id] for each in row.observations)
@@ -280,8 +293,7 @@ class ReportResults:
     @cached_property
     def systems(self) -> tuple[str, ...]:
         """The names of the systems in the order in which columns and colours have them: the baseline first."""
-        names = sorted({self.system(each.observation.fields) for each in self.members})
-        return tuple(sorted(names, key=lambda name: name != self.baseline))
+        return tuple(sorted(self._values, key=lambda name: (self.value_of(name) != self.baseline, name)))
 
     @cached_property
     def by_section(self) -> Mapping[SectionKey, Sequence[ReportResult]]:

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from sifmark.report.describe import configuration_of
 from sifmark.report.results import Document, ReportResult, ReportResults
+from sifmark.report.systems import environment_of
 from sifmark.results.marks import Mark
 
 
@@ -68,6 +69,11 @@ class Run:
             return f"python -m entrypoints {shlex.join(words)}"
         return shlex.join(["sifmark", "run", image["recipe"], "--", *words])
 
+    @cached_property
+    def environment(self) -> str:
+        """The variables with which it ran, also those of its image; empty without any."""
+        return environment_of(self.document) or ""
+
     @property
     def trace(self) -> str:
         return shlex.join(["sifmark", "results.trace", self.file])
@@ -92,6 +98,6 @@ def groups_of(runs: Iterable[Run]) -> list[list[Run]]:
     """Return the repeats of each configuration on a system that ended alike, in their order."""
     groups: dict[tuple[str, ...], list[Run]] = {}
     for run in runs:
-        key = (run.system, run.workload, run.configuration, run.state, run.image, run.command)
+        key = (run.system, run.workload, run.configuration, run.state, run.image, run.environment, run.command)
         groups.setdefault(key, []).append(run)
     return list(groups.values())

@@ -35,7 +35,7 @@ from sifmark.results.comparison.tables import ratio_text
 MOST_SYSTEMS = 6  # with the baseline: more are in the heat map
 _ROW, _EDGE = 20.0, 16.0  # px between systems, and to the edge
 _NARROWEST = 280.0  # px of a column on a desk: the room that labels need is reckoned from it
-_LONGEST_NAME = 12  # characters of a system beside its mark
+_LONGEST_NAME = 14  # characters of a system beside its mark
 _MOST_OF_WIDTH = 0.8  # that words on both sides of a cell take
 _WIDER = 1.18  # a font of a reader than ours
 _STEPS = 30

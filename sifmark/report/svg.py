@@ -12,7 +12,7 @@ from html import escape
 from typing import Literal, NamedTuple
 
 from sifmark.core.console import printable
-from sifmark.report.palette import COLOURS, CROSS, DIAMOND, literal, style_of, system_class
+from sifmark.report.palette import ARROW_DOWN, ARROW_UP, COLOURS, CROSS, DIAMOND, literal, style_of, system_class
 
 Anchor = Literal["start", "middle", "end"]
 FONT_SIZE = 12.0  # px
@@ -239,9 +239,12 @@ class Plot:
         self.marks.append(Dot(self.across(x), self.down(y), path, look=look, system=system, title=title))
 
     def whisker(self, x: float, low: float, high: float, system: int | None) -> None:
-        """Draw an interval upright; what reaches out of the area is cut off."""
+        """Draw an interval upright; what reaches out of the area is cut off, and has an arrow there."""
         ends = (self.down(self.y.clamp(low)), self.down(self.y.clamp(high)))
         self.marks.append(Rule(self.across(x), ends[0], self.across(x), ends[1], look="whisker", system=system))
+        for value, end, arrow in zip((low, high), ends, (ARROW_DOWN, ARROW_UP), strict=True):
+            if not self.y.has(value):
+                self.marks.append(Dot(self.across(x), end, arrow, look="whisker", system=system))
 
     def failed(self, x: float, y: float, system: int | None, title: str) -> None:
         """Draw a cross where a run failed: at a value across, at px down."""

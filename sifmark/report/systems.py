@@ -1,7 +1,7 @@
 """The systems of a report: what each is made of, as its results say."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -38,6 +38,7 @@ class Card:
     is_baseline: bool
     facts: tuple[str, ...]  # memory, power limit, software; of a CPU its cores and the memory of its host
     peaks: tuple[Peak, ...]
+    unmetered: str = ""  # why its energy was not measured
     apart: str = ""  # in what it differs from the systems that the rest says the same of
 
 
@@ -65,6 +66,7 @@ def system_table(results: ReportResults, study: Study | None = None) -> Table:
 # By micro-benchmark what its first metric with a value is of.
 _WHAT = {"matmul": "", "memory_copy": "memory", "host_device": "to host"}
 _MOST_PEAKS = 4
+_MOST_REASONS = 2  # why nothing was metered
 _MOST_APART = 4  # fields in which systems differ
 
 
@@ -78,7 +80,8 @@ def cards_of(results: ReportResults, workloads: Iterable[Workload], study: Study
         facts = tuple(filter(None, [_devices_text(documents), values_of(documents, FACTS["framework"])]))
         peaks = [peak for workload in measured if (peak := _peak(workload, name))]
         kept = tuple(peaks[:_MOST_PEAKS])
-        cards.append(Card(name, device if device != name else "", name == results.divisor, facts, kept))
+        is_baseline, why = name == results.divisor, unmetered_of(documents)
+        cards.append(Card(name, device if device != name else "", is_baseline, facts, kept, why))
     return tuple(replace(card, apart=_apart(results, card, cards)) for card in cards)
 
 
@@ -150,6 +153,14 @@ def _in_large_units(point: Point) -> tuple[str, str]:
     return format_number(value, 3), unit
 
 
+def unmetered_of(documents: Sequence[Document]) -> str:
+    """Return why nothing was metered, in few words; empty if something was."""
+    if any("source" in each["power"] for each in documents):
+        return ""
+    reasons = sorted({str(each["power"]["reason"]) for each in documents})
+    return "; ".join(reasons[:_MOST_REASONS])
+
+
 def documents_by_system(results: ReportResults) -> dict[str, list[Document]]:
     by_system: dict[str, list[Document]] = {name: [] for name in results.systems}
     for each in results.members:
@@ -207,9 +218,23 @@ def _libraries(document: Document) -> str | None:
     return ", ".join(f"{name} {version}" for name, version in sorted(versions.items())) or None
 
 
+def environment_of(document: Document, nothing: str = "") -> str | None:
+    """Return the variables that may change the speed of a run: `OMP_WAIT_POLICY=PASSIVE`; None of schema 1.0."""
+    if "environment" not in document:
+        return None
+    variables = document["environment"]["variables"]
+    return "; ".join(f"{name}={value}" for name, value in sorted(variables.items())) or nothing
+
+
 def _image(document: Document) -> str | None:
     image = document["provenance"]["image"]
-    return None if image is None else f"{image['recipe']} {image['version']} ({image['build_key'][:19]})"
+    return None if image is None else f"{image['recipe']} {image['version']} (build key {image['build_key'][:19]})"
+
+
+def _os(document: Document, in_image: bool) -> str | None:
+    """Return the operating system that a run saw: within an image that is the image's, whatever the host has."""
+    has_image = document["provenance"]["image"] is not None
+    return value_at(document, "host.os.value") if has_image is in_image else None
 
 
 def _base(document: Document) -> str | None:
@@ -238,10 +263,12 @@ FACTS: dict[str, Read] = {
     "threads of a process": _at("configuration.threads"),
     "memory of a host": _memory("host.memory.value"),
     "CPU governor": _at("conditions.cpu_governor.value"),
-    "operating system": _at("host.os.value"),
+    "operating system": lambda document: _os(document, in_image=False),
+    "operating system of the image": lambda document: _os(document, in_image=True),
     "kernel": _at("host.kernel.value"),
     "framework": _framework,
     "libraries": _libraries,
+    "environment": environment_of,
     "image": _image,
     "base of the image": _base,
     "network": _at("transport.network"),

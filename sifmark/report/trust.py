@@ -93,5 +93,5 @@ def _missing(results: ReportResults, study: Study) -> str:
     parts += [f"{len(results.failures)} failed or are no measurement"] if results.failures else []
     if not parts:
         return ""
-    why = f"; sifmark study.status {study.name} says why, and sifmark study.run {study.name} does what is missing"
+    why = f"; sifmark study.status {study.words} says why, and sifmark study.run {study.words} does what is missing"
     return f"Of {counted(planned, 'planned run')}, {listed(parts)}{why if missing else ''}."

@@ -16,7 +16,8 @@ from sifmark.core.console import counted
 from sifmark.report.describe import factor_text, failure_text, listed, quantity_text, short
 from sifmark.report.results import Point, ReportResults
 from sifmark.report.scorecard import better_above_one
-from sifmark.report.workloads import BETTER, REQUESTS, SAME, WORSE, Workload, judged, ranked
+from sifmark.report.workloads import BETTER, SAME, WORSE, Workload, judged, ranked
+from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.intervals import Ratio
 from sifmark.results.numbers import format_interval
 
@@ -42,7 +43,7 @@ def words_of(results: ReportResults, workloads: Iterable[Workload], title: str) 
     headline = title
     if compared:
         headline = _against(results, compared) if alone else _headline(compared)
-    sentences = [*([_ratios(results, compared)] if compared else _best(every)), _failures(results)]
+    sentences = [*([_ratios(results, compared)] if compared else _best(every)), _other_by(every), _failures(results)]
     return Words(headline, tuple(filter(None, sentences)))
 
 
@@ -134,6 +135,14 @@ def _best(workloads: Sequence[Workload]) -> list[str]:
         for name, point in list(workload.best.items())[:_MOST_SYSTEMS]
     ]
     return [f"{'; '.join(texts[:_MOST_SYSTEMS])}."] if texts else []
+
+
+def _other_by(workloads: Sequence[Workload]) -> str:
+    """Return how to compare the loads of a system that is the only one; nothing where systems are compared."""
+    loads = {each.load: each for each in workloads if len(each.ran) == 1 and len(*each.ran.values()) > 1}
+    if not loads or any(each.results.divisor or len(each.results.systems) > 1 for each in workloads):
+        return ""
+    return f"To compare {' or '.join(f'by {each.load_name}: --by {column_of(load)}' for load, each in loads.items())}."
 
 
 def _failures(results: ReportResults) -> str:
@@ -235,8 +244,7 @@ def _leader(workload: Workload) -> str:
         wanted = {other: WORSE if name == divisor else BETTER for other in verdicts if name in (divisor, other)}
         if wanted and all({verdict for _, verdict in verdicts[other]} == {wanted[other]} for other in wanted):
             against = "" if name == divisor or len(workload.best) == 2 else f" of {short(divisor)}"
-            what = "number of clients" if workload.kind == REQUESTS else "batch size"
-            return f"{short(name)} is ahead{against} at every {what}"
+            return f"{short(name)} is ahead{against} at every {workload.load_name}"
     load = workload.leader.shared.baseline.fields.get(workload.load)
     return f"{short(name)} is ahead" + (
         f" at {workload.load_text(load)}" if isinstance(load, int) and len(loads) > 1 else ""

@@ -130,6 +130,10 @@ class Workload:
         """The field that says how much a device has to do at once: its batch size, or its number of clients."""
         return CONCURRENCY if self.kind == REQUESTS else BATCH
 
+    @property
+    def load_name(self) -> str:
+        return "number of clients" if self.kind == REQUESTS else "batch size"
+
     def points(self, metric: str) -> list[Point]:
         """Return the points of a metric that have a value, in the order of `compare`; none where that refuses."""
         return list(self._by_result(metric).values())
@@ -238,7 +242,8 @@ class Workload:
         if len(rows) < 2:
             return None
         first = max(rows, key=lambda name: rows[name].means[self.rate].value or 0.0)
-        query = replace(self.results.compare(self.rate).query, baseline=(self.results.by, first), against=False)
+        divisor = self.results.by, self.results.value_of(first)
+        query = replace(self.results.compare(self.rate).query, baseline=divisor, against=False)
         observations = [replace(each, side="") for row in rows.values() for each in row.observations]
         others = [row for row in compare_observations(observations, query).compared if row.ratios]
         behind = [judged(row.ratios[self.rate], self.rate) == WORSE for row in others]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sifmark.results.catalogue import MICROBENCHMARK
 from sifmark.results.warnings import (
     AT_POWER_LIMIT,
     FAR_BELOW,
@@ -28,7 +29,7 @@ class Mark:
     symbol: str  # a letter beside the number
     name: str  # in a legend: `test base`
     why: str  # a sentence, for the box above the numbers
-    remedy: str
+    remedy: str  # sentences, with commands and options in backticks
     everywhere: bool = True  # or only in the box: what says little of the number itself
 
 
@@ -36,12 +37,19 @@ def _of_image(document: Document) -> Document:
     return document["provenance"]["image"] or {}
 
 
+def _is_short(document: Document) -> bool:
+    """Return whether timed steps do not show if they drift. A step of a micro-benchmark is a whole sweep over sizes."""
+    steps = document["steps"]
+    is_timed = steps["count"] > steps["untimed"] and document["workload"]["task"] != MICROBENCHMARK
+    return is_timed and document["steadiness"]["steady"] is None
+
+
 TEST_BASE = Mark(
     "test_base",
     "T",
     "test base",
     "The image has a test base, not that of the vendor.",
-    "Build it on the pinned base: sifmark build",
+    "Build it on the pinned base: `sifmark build`.",
 )
 SIMULATED = Mark(
     "simulated",
@@ -55,7 +63,7 @@ UNCHECKED = Mark(
     "C",
     "correctness not shown",
     "Nothing shows that the code computes what the workload's card says.",
-    "Run without --skip-numerics, on a workload with reference values.",
+    "Run without `--skip-numerics`, on a workload with reference values.",
 )
 BUSY = Mark(
     "busy", "B", "busy host", "Other work on the host kept processors from the run.", "Measure again on an idle host."
@@ -77,20 +85,27 @@ THROTTLED_RUN = Mark(
 UNSTEADY = Mark(
     "unsteady", "U", "not steady", "Step times changed over the timed window.", "Warm up for longer, or run for longer."
 )
+SHORT_WINDOW = Mark(
+    "short_window",
+    "D",
+    "short window",
+    "The timed window is too short to show whether step times change: it has few steps, or they scatter too much.",
+    "Run for longer: at least 40 timed steps and 30 s, by `--duration 30` or more `--steps`.",
+)
 FEW_REPEATS = Mark(
     "few_repeats",
     "R",
     "few repeats",
     f"There are fewer than {FEWEST_REPEATS} repeats, so that the number has no interval.",
-    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: --repeat {FEWEST_REPEATS}, or in a "
-    f"study file repeats = {FEWEST_REPEATS}",
+    f"Repeat each run at least {FEWEST_REPEATS} times, in fresh processes: `--repeat {FEWEST_REPEATS}`, or in a "
+    f"study file `repeats = {FEWEST_REPEATS}`.",
 )
 FAR_BELOW_BOUND = Mark(
     "far_below",
     "F",
     "far below the bound",
     f"The throughput is less than {FAR_BELOW:.0%} of what the devices allow: something else limits it.",
-    "Look for waits for data, tiny batches and steps without compilation: sifmark run WORKLOAD-IMAGE --describe",
+    "Look for waits for data, tiny batches and steps without compilation: `sifmark run WORKLOAD-IMAGE --describe`.",
     everywhere=False,
 )
 PRELOADED = Mark(
@@ -98,7 +113,7 @@ PRELOADED = Mark(
     "L",
     "preloaded libraries",
     "Libraries were loaded before all others, where they can change what is measured.",
-    "Measure without LD_PRELOAD and LD_AUDIT.",
+    "Measure without `LD_PRELOAD` and `LD_AUDIT`.",
     everywhere=False,
 )
 AT_LIMIT_OF_POWER = Mark(
@@ -106,7 +121,7 @@ AT_LIMIT_OF_POWER = Mark(
     "W",
     "at its power limit",
     f"A power limit held the clocks of a device down for more than {AT_POWER_LIMIT:.0%} of the timed window.",
-    "Publish the limit with the number: device_conditions.power_cap.",
+    "Publish the limit with the number: `device_conditions.power_cap`.",
     everywhere=False,
 )
 SOCKETS = Mark(
@@ -122,7 +137,7 @@ UNSIGNED = Mark(
     "I",
     "unsigned image",
     "No key that the site trusts has signed the image, or the run had no image.",
-    "Sign the image, or pull a signed one: sifmark image.sign, sifmark registry.pull",
+    "Sign the image, or pull a signed one: `sifmark image.sign`, `sifmark registry.pull`.",
     everywhere=False,
 )
 
@@ -135,13 +150,14 @@ _APPLIES: dict[Mark, Callable[[Document], bool]] = {
     STALLED_RUN: is_stalled,
     THROTTLED_RUN: is_throttled,
     UNSTEADY: lambda document: document["steadiness"]["steady"] is False,
+    SHORT_WINDOW: _is_short,
     FAR_BELOW_BOUND: is_far_below,
     PRELOADED: lambda document: bool(document.get("environment", {}).get("preloaded")),
     AT_LIMIT_OF_POWER: is_at_power_limit,
     SOCKETS: lambda document: (document.get("transport") or {}).get("network") == "sockets",
     UNSIGNED: lambda document: _of_image(document).get("file", {}).get("signer") is None,
 }
-MARKS = (*list(_APPLIES)[:7], FEW_REPEATS, *list(_APPLIES)[7:])
+MARKS = (*list(_APPLIES)[:8], FEW_REPEATS, *list(_APPLIES)[8:])
 # What kept a machine from what it can do while it was measured.
 DISTURBED = (BUSY, STALLED_RUN, THROTTLED_RUN)
 # With these a number is not that of the machine: neither faster nor slower follows from it, unless they are allowed.

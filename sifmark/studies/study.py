@@ -96,7 +96,8 @@ class Study:
     @property
     def words(self) -> str:
         """How a command names it: `quick --variant small`."""
-        return f"{self.whole} --variant {self.variant}" if self.variant else self.whole
+        whole = self.name.removesuffix(f"-{self.variant}")  # not that of the file: anonymous reports have their own
+        return f"{whole} --variant {self.variant}" if whole != self.name else self.name
 
 
 Command = tuple[str, int, int, tuple[str, ...]]  # a system, nodes, devices, and arguments of its image

@@ -53,8 +53,18 @@ def find_study(name_or_path: str) -> Path:
         return path
     files = study_files()
     if name_or_path not in files:
-        raise unknown_name("study", name_or_path, files)
+        raise _unknown_study(name_or_path, files)
     return files[name_or_path]
+
+
+def _unknown_study(name: str, files: Mapping[str, Path]) -> UsageError:
+    """Return the error for a study that does not exist, as that of `quick-small`, which folders of a variant have."""
+    for whole, path in files.items():
+        variant = name.removeprefix(f"{whole}-")
+        if variant != name and variant in read_study_file(path).document.get("variant", {}):
+            remedy = f"it is a variant of {whole}: {whole} --variant {variant}"
+            return UsageError(f"no study {name!r}", remedy, code="unknown-name")
+    return unknown_name("study", name, files)
 
 
 def is_name(text: str) -> bool:

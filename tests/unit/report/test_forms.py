@@ -20,6 +20,7 @@ from sifmark.report.forms import (
     Spot,
     shown,
 )
+from sifmark.report.palette import ARROW_UP
 from sifmark.report.svg import Dot, Line, Plot, Text
 from sifmark.results.comparison.intervals import Ratio
 
@@ -67,7 +68,16 @@ def test_ratios_hold_any_intervals(ratios: list[tuple[float, float, float]]) -> 
 def test_an_interval_far_above_all_values_does_not_squeeze_them() -> None:
     spots = (Spot(1, 10.0, 9.0, 1e9), Spot(2, 12.0, 11.0, 13.0))
     plot = LineChart("label", [Series(0, "alpha", spots)], Axis(), Axis()).plot()
-    assert plot.y.high < 25
+    assert plot.y.high < 50
+    assert [mark.path for mark in plot.marks if isinstance(mark, Dot) and mark.look == "whisker"] == [ARROW_UP]
+
+
+@pytest.mark.parametrize("is_log", [False, True])
+def test_an_axis_holds_wide_intervals(is_log: bool) -> None:
+    spots = (Spot(16, 83.3, 46.5, 149.1), Spot(32, 62.4, 30.0, 90.0))
+    plot = LineChart("label", [Series(0, "alpha", spots)], Axis(), Axis(is_log=is_log)).plot()
+    assert plot.y.has(149.1) and plot.y.has(30.0)
+    assert not any(isinstance(mark, Dot) and mark.look == "whisker" for mark in plot.marks)
 
 
 def test_names_stand_at_the_ends_of_lines_and_say_their_value() -> None:

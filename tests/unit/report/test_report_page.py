@@ -295,6 +295,16 @@ def test_marks_are_explained_where_they_are(tmp_path: Path) -> None:
     assert "test base" in titles and titles <= {mark.name for mark in marks_of_number(map(marks_of_result, documents))}
 
 
+def test_what_to_do_has_its_commands_as_code_and_examples_of_some(tmp_path: Path) -> None:
+    some = [samples.sample("alpha", "pictures", 8, n, steadiness__steady=n != 2) for n in (1, 2)]
+    page = page_of(samples.write(tmp_path, some))
+    advice = {each.partition("</b>")[0]: each for each in page.partition('class="trust"')[2].split("<li>")[1:]}
+    few = next(text for text in advice.values() if "Few repeats" in text)
+    assert "<code>--repeat 3</code>" in few and "For example" not in few, "all results have it"
+    assert "For example" in next(text for text in advice.values() if "Not steady" in text)
+    assert "`" not in page
+
+
 def test_questions_of_a_study_are_on_the_page(tmp_path: Path) -> None:
     study = replace(load_study("quick"), questions=("Is it <b>fast</b>?",))
     page = parsed(page_of(samples.study(tmp_path), study=study))

@@ -306,7 +306,9 @@ def test_runs_without_a_result_are_counted_with_what_to_do(tmp_path: Path) -> No
     assert planned == 3 * once and sum(missing.values()) == 2 * once + 1, "one of three repeats, less one"
     trust = trust_of(few, notices_of(few), None, study)
     assert trust.missing.startswith(f"Of {planned} planned runs, {sum(missing.values())} have no result (alpha ")
-    assert f"sifmark study.status {study.name}" in trust.missing
+    assert f"sifmark study.status {study.name} says why" in trust.missing
+    of_variant = trust_of(few, (), None, replace(study, name=f"{study.name}-small", variant="small"))
+    assert f"sifmark study.status {study.name} --variant small says why" in of_variant.missing
     assert "alpha" not in trust_of(replace(few, anonymous=True), (), None, study).missing
     whole = replace(study, groups=tuple(replace(group, repeats=1) for group in study.groups))
     assert trust_of(results, (), None, whole).missing == ""

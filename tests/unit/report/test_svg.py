@@ -132,6 +132,7 @@ def test_marks_are_where_their_values_are() -> None:
     assert (circle.get("cx"), circle.get("cy")) == ("50%", "50")
     whisker = next(each for each in root.iter("line") if "m-whisker" in each.get("class", ""))
     assert (whisker.get("y1"), whisker.get("y2")) == ("60", "0")  # cut off at the edge of the area
+    assert sum("m-whisker" in each.get("class", "") for each in root.iter("path")) == 1, "with an arrow there"
 
 
 def test_a_file_has_a_width_and_its_own_colours() -> None:

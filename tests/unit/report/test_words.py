@@ -221,3 +221,18 @@ def test_a_heat_map_has_deeper_shades_of_larger_ratios(tmp_path: Path) -> None:
 def test_workloads_are_ordered_by_what_was_done(tmp_path: Path) -> None:
     report = make_report(load_report_results([str(samples.study(tmp_path))]))
     assert [strip.anchor for strip in report.strips] == ["pictures-training", "texts-training", "pictures-requests"]
+
+
+def test_batch_sizes_of_one_system_are_compared_by_batch_size(tmp_path: Path) -> None:
+    folder = samples.write(
+        tmp_path, (samples.sample("alpha", "pictures", batch, n) for batch in (16, 32) for n in (1, 2, 3))
+    )
+    hint = "To compare by batch size: --by batch_size."
+    assert hint in make_report(load_report_results([str(folder)])).words.sentences
+    report = make_report(load_report_results([str(folder)], by="configuration.batch_size"))
+    assert hint not in report.words.sentences and report.words.headline == "batch size 32 is ahead"
+    assert any("times the throughput of batch size 16" in each for each in report.words.sentences)
+    (table,) = report.numbers
+    assert not any(column.head == "Next larger batch" for column in table.columns), (
+        "a size is no system that may try more"
+    )

@@ -258,6 +258,15 @@ def test_a_variant_replaces_systems_runs_and_values(tmp_path: Path) -> None:
     assert [len(whole.outputs), len(expand(whole, whole.systems))] == [1, 3 + 5]
 
 
+def test_the_folder_of_a_variant_is_no_name_of_a_study() -> None:
+    with pytest.raises(UsageError) as error:
+        load_study("quick-small")
+    assert error.value.remedy == "it is a variant of quick: quick --variant small"
+    with pytest.raises(UsageError, match="no study 'quick-smal'") as error:
+        load_study("quick-smal")
+    assert "did you mean quick" in error.value.remedy
+
+
 def test_lines_of_keys_in_every_form() -> None:
     text = 'a = """x\n[b]\n"""\n\n[c."d e"]\nf.g = [1, # ]\n  "]",\n]\n[[h]]\n[[h]]\ni = { j = 1 }\n[h.k]\nl = 2\n'
     lines = Lines(text)
