@@ -212,6 +212,22 @@ def test_signs_are_of_what_is_better_and_words_only_where_the_comparison_has_the
             assert ratio_text(row.ratios[metric], comparison.tables[0].units[metric]).partition(" ")[2] in full
 
 
+def test_one_configuration_has_the_intervals_of_its_ratios_on_a_narrow_terminal() -> None:
+    busy: dict[str, Any] = {"conditions_after__run_delay": {"value": 85.0, "unit": "%"}, "provenance__stand_in": True}
+    rates = {16: (46.5, 83.3, 149.1), 32: (50.0, 62.0, 77.0)}
+    results = [result(rate, configuration__batch_size=size, **busy) for size in rates for rate in rates[size]]
+    comparison = compared(results, baseline=("configuration.batch_size", "16"))
+    lines = as_text(comparison, style=text_style(80)).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("throughput"))
+    number, ratio = lines[first : first + 2]
+    assert number.endswith("62.0 [36.3, 106.1] (T,B)")
+    assert ratio.strip() == "0.745x [0.207, 2.685] ?"
+    assert number.index("62.0") == ratio.index("0.745x")
+    piped = as_text(comparison).splitlines()
+    assert any("62.0 [36.3, 106.1] (T,B)  0.745x [0.207, 2.685], cannot tell" in line for line in piped)
+    assert "T test base, B busy host: do not publish these" in piped
+
+
 def test_more_systems_than_columns_are_rows() -> None:
     sites = [f"s{number}" for number in range(9)]
     results = [each for number, site in enumerate(sites) for each in repeats(100 + number, site=site)]
