@@ -165,6 +165,25 @@ def test_one_result_is_shown_by_question() -> None:
     assert order.index("speed") < order.index("memory") < order.index("correctness") < order.index("publish")
 
 
+def test_each_warning_begins_a_line_and_the_check_counts_in_the_time_that_a_run_took() -> None:
+    document = result(1.0, provenance__stand_in=True, conditions_after__run_delay={"value": 85.0, "unit": "%"})
+    document["started"], document["finished"] = "2026-11-26T05:00:00.000Z", "2026-11-26T05:06:21.000Z"
+    document["numerics"]["seconds"] = 173.0
+    lines = summary(document, width=80)
+    heads = [line.split()[:3] for line in lines if line.startswith("  warning")]
+    assert ["warning", "this", "image"] in heads and ["warning", "the", "host"] in heads
+    assert not [line for line in lines if line.startswith("   ") and line.split()[0] == "warning"]
+    assert "completed, 9 min 14 s" in " ".join(" ".join(lines[:2]).split())
+
+
+def test_a_run_that_was_stopped_on_a_busy_host_says_so() -> None:
+    document = result(1.0, status__state="interrupted", conditions__cpu_pressure={"value": 97.96, "unit": "%"})
+    document["conditions_after"]["run_delay"] = {"value": None, "unit": "%", "reason": "the timed window did not end"}
+    text = " ".join("\n".join(summary(document)).split())
+    assert "the host was busy: threads waited 97.96 % of the last 10 s before the run" in text
+    assert "publish no: interrupted, busy host" in text
+
+
 def test_what_is_piped_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
     assert output_width() is None and output_style().width is None
 
