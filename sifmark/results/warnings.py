@@ -50,7 +50,7 @@ def warnings_of(document: Document) -> Iterator[str]:
 
 def disturbances(document: Document) -> Iterator[str]:
     """Yield how other work kept processors from the run."""
-    delay = _number(document["conditions_after"].get("run_delay"))  # results of schema 1.0 have none
+    delay = waited_percent(document)
     pressure = _number(document["conditions"].get("cpu_pressure"))
     if delay > BUSY and _more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {format_number(delay)} % of their time"
@@ -102,6 +102,11 @@ def is_far_below(document: Document) -> bool:
     """Return whether the throughput is so far below its bound that something else than the devices limits it."""
     fraction = document["metrics"].get("fraction_of_bound")  # older results have none
     return bool(fraction) and fraction["value"] is not None and fraction["value"] < FAR_BELOW
+
+
+def waited_percent(document: Document) -> float:
+    """Return how much of their time threads waited for a processor, in percent; 0 if unknown, as in schema 1.0."""
+    return _number(document["conditions_after"].get("run_delay"))
 
 
 def is_disturbed(document: Document) -> bool:

@@ -77,6 +77,12 @@ def test_a_folded_table_fits_and_keeps_its_cells(rows: list[list[str]], width: i
     assert sorted("".join("".join(lines).split())) == sorted("".join("".join(map("".join, rows)).split()))
 
 
+def test_an_interval_is_folded_only_where_it_does_not_fit() -> None:
+    text = "83.3 img/s [46.5, 149.1] (T,B)"
+    assert fold(text, 20) == ["83.3 img/s", "[46.5, 149.1] (T,B)"]
+    assert fold(text, 10) == ["83.3 img/s", "[46.5,", "149.1]", "(T,B)"]
+
+
 def test_a_table_with_more_columns_than_there_is_room_for_has_a_line_for_each_cell() -> None:
     heads, cells = [f"c{number}" for number in range(9)], [str(number) for number in range(9)]
     assert list(align_columns([heads, cells], width=12)) == [f"c{number}: {number}" for number in range(9)]
@@ -245,6 +251,7 @@ def test_one_configuration_has_the_intervals_of_its_ratios_on_a_narrow_terminal(
     piped = as_text(comparison).splitlines()
     assert any("62.0 [36.3, 106.1] (T,B)  0.745x [0.207, 2.685], cannot tell" in line for line in piped)
     assert "T test base, B busy host: do not publish these" in piped
+    assert any("the host was busy in 6 results (threads waited 85.0 % of their time), for" in line for line in piped)
 
 
 def test_more_systems_than_columns_are_rows() -> None:
@@ -308,6 +315,13 @@ def test_repeats_are_one_row_and_what_tells_rows_apart_is_named() -> None:
     rows = list(listing(((f"{number}.json", each) for number, each in enumerate(results)), text_style()))[2:]
     assert [re.search(r" (\d|\d/\d)  +\S+ images/s", row)[1] for row in rows if "images/s" in row] == ["3", "2/3"]  # type: ignore[index]
     assert ["steps 20" in row for row in rows] == [True, False] and "steps 40" in rows[1]
+
+
+def test_a_sweep_over_sizes_has_no_time_in_a_list() -> None:
+    sweep = result(1.0, workload__name="memory_copy", workload__task="microbenchmark")
+    sweep["metrics"]["small_message_latency"] = {"value": 6.234e-6, "unit": "s"}
+    heads, row = list(listing([("x.json", sweep)], text_style(80)))[1:3]
+    assert row[heads.index("time") :].split()[0] == "-"
 
 
 def test_devices_and_clients_tell_runs_apart() -> None:
