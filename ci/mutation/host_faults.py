@@ -22,7 +22,24 @@ SPREADSHEETS, RENDER = "tests/unit/core/test_spreadsheets.py", "tests/unit/recip
 HOSTILE, STORES = "tests/unit/datasets/test_hostile_sources.py", "tests/unit/publish/test_publish_stores.py"
 RESULTS = "tests/unit/results/test_load.py"
 CONSUMERS, METERING = "tests/unit/results/test_consumers.py", "tests/unit/test_metering.py"
+TERMINAL = "tests/unit/results/test_terminal.py"
+BUDGET = "tests/unit/studies/test_running.py"
 HOST = (
+    _fault(
+        *("a busy host before a stopped run is not said", "disturbances", "pressure > PRESSED", "False"),
+        *(TERMINAL, "-k", "stopped_on_a_busy"),
+        side="/results",
+    ),
+    _fault(
+        *("a ratio below its number has no interval", "ratio", "below or self.detail is Detail.SIGNS", "False"),
+        *(TERMINAL, "-k", "one_configuration"),
+        side="/results",
+    ),
+    _fault(
+        *("a run left out for a budget is not noted", "_leave_out", "self._budget is not None", "False"),
+        *(BUDGET, "-k", "budget"),
+        side="/studies",
+    ),
     _fault(
         *("a failed run passes in JUnit", "_checks", "Status.PASSED if end == _COMPLETED else Status.FAILED"),
         *("Status.PASSED", CONSUMERS, "-k", "fails_in_junit"),

@@ -17,6 +17,7 @@ from entrypoints.system.console import folded
 Document = Mapping[str, Any]
 THROTTLED, AT_POWER_LIMIT = 0.01, 0.1  # of the timed window: docs/measure/good-numbers.md
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
+PRESSED = 50.0  # %: above what a run and its check cause themselves
 STALLED = 0.1  # of the timed window
 FEWEST_REPEATS = 3  # that an interval needs
 _NOT_TO_PUBLISH = "Do not publish this number"
@@ -48,16 +49,17 @@ def warnings_of(document: Document) -> Iterator[str]:
 
 def _publication(document: Document) -> Iterator[tuple[str, str]]:
     """Yield in one line what keeps the number from being published, by the names of marks in reports; or nothing."""
-    if document["status"]["state"] != "completed":
+    state = document["status"]["state"]
+    if state not in ("completed", *STOPS):
         return
-    names = [name for name, _ in _reservations(document) if name]
+    names = [state.replace("_", " ")] if state in STOPS else []
+    names += [name for name, _ in _reservations(document) if name]
     if document["numerics"]["state"] != "passed":
         names.append("correctness not shown")
-    alone = document["configuration"]["repeat"]["of"] < FEWEST_REPEATS
     if names:
-        yield "publish", f"no: {', '.join([*dict.fromkeys(names), *(['one run'] if alone else [])])}"
-    elif alone:
-        yield "publish", f"not alone: one run has no interval between runs (--repeat {FEWEST_REPEATS})"
+        yield "publish", f"no: {', '.join(dict.fromkeys(names))}"
+    elif document["configuration"]["repeat"]["of"] < FEWEST_REPEATS:
+        yield "publish", f"not alone: only {FEWEST_REPEATS} or more runs have an interval (--repeat {FEWEST_REPEATS})"
 
 
 def _reservations(document: Document) -> Iterator[tuple[str, str]]:
@@ -82,13 +84,16 @@ def _reservations(document: Document) -> Iterator[tuple[str, str]]:
 def _disturbances(document: Document) -> Iterator[tuple[str, str]]:
     """Yield what else used the processors, or stopped the run."""
     after, threads = document["conditions_after"], document["configuration"]["threads"]
-    delay = after["run_delay"]["value"] or 0.0
+    delay, pressure = after["run_delay"]["value"] or 0.0, document["conditions"]["cpu_pressure"]["value"] or 0.0
     if delay > BUSY and more_threads_than_processors(document):
         yield "", f"the run has more threads than processors: they waited {significant(delay)} % of their time"
     elif delay > BUSY:
         waited = f"threads waited {significant(delay)} % of their time"
         spun = f". {openmp.ADVICE}" if openmp.spins(after["openmp_wait"]["value"], threads) else ""
         yield "busy host", f"the host was busy: {waited}{spun}. {_NOT_TO_PUBLISH}"
+    elif document["status"]["state"] in STOPS and pressure > PRESSED:
+        waited = f"threads waited {significant(pressure)} % of the last 10 s before the run"
+        yield "busy host", f"the host was busy: {waited}. {_NOT_TO_PUBLISH}"
     stolen = stolen_percent(document)
     if stolen > BUSY:
         yield "busy host", f"the hypervisor took {significant(stolen)} % of the processors' time. {_NOT_TO_PUBLISH}"
@@ -180,10 +185,10 @@ def throughput_text(document: Document) -> str:
 
 def _title(document: Document) -> str:
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
-    seconds, numerics = _seconds_of_run(document), document["numerics"]
-    took = duration_text(seconds)
+    numerics = document["numerics"]
+    took = duration_text(_seconds_of_run(document) + numerics.get("seconds", 0.0))
     if status["state"] in STOPS and numerics.get("reason", "").startswith(cut_by(status["state"])):
-        took = f"{duration_text(seconds + numerics['seconds'])}, during the correctness check"
+        took += ", during the correctness check"
     clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
     what = f"{workload['name']} {workload['task']}  {configuration['precision']}  batch {configuration['batch_size']}"
     reason = "" if status["state"] == "completed" and not configuration["goal"] else f": {status['message']}"

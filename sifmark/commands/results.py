@@ -54,14 +54,16 @@ def _show_table(results: Results) -> None:
     from sifmark.results.comparison.listing import listing
 
     output("\n".join(listing(((result.file, result.document) for result in results), output_style())))
-    status(f"{counted(len(results), 'result')}; one in full: sifmark results.show {shlex.quote(results[0].file)}")
+    status(f"{counted(len(results), 'result')}; one in full:")
+    status(f"  sifmark results.show {shlex.quote(results[0].file)}")
 
 
 def _show_each(results: Results, every_metric: bool) -> None:
     from sifmark.results.summary import summary
     from sifmark.studies.published.nearest import nearest_lines
 
-    published, width = nearest_lines([result.document] for result in results), output_width()
+    width = output_width()
+    published = nearest_lines(([result.document] for result in results), brief=width is not None)
     for number, (result, line) in enumerate(zip(results, published, strict=True)):
         lines = summary(result.document, every_metric, line, width)
         output("\n".join(map(printable, [""] * bool(number) + lines)))

@@ -14,7 +14,8 @@ from sifmark.core.files import human_size
 WATCHED_EVERY = 1.0  # seconds between two looks at a growing file
 GAP = 2  # blanks between the columns of a table
 LEAST = 3  # columns of a terminal that a column of a table gets
-_PIECES = re.compile(r"\s+|\S+")  # words and what is between them
+_WORDS = re.compile(r"\s+|\S+")  # and what is between them
+_PIECES = re.compile(rf"\[[\d.,e+-]+, [\d.,e+-]+\]\S*|{_WORDS.pattern}")  # intervals are in one piece
 # What begins links and code in Markdown, and at the beginning of a line headings, lists, quotes and fences.
 _MARKDOWN = re.compile(r"[\\\[`]|^[#>|~=+*_-]")
 
@@ -164,13 +165,13 @@ def fold_first(rows: Sequence[Sequence[str]], width: int, least: int) -> list[li
 def fold(text: str, width: int, indent: int = 0) -> list[str]:
     """Return a text in lines of at most `width` columns of a terminal: broken at blanks, else within words.
 
-    All lines but the first begin with `indent` blanks.
+    An interval such as `[46.5, 149.1]` is a word. All lines but the first begin with `indent` blanks.
     """
     if text_width(text) <= width:
         return [text]
     indent = min(indent, max(width - LEAST, 0))
     lines, line, gap = [], "", ""
-    for piece in _PIECES.findall(text):
+    for piece in _pieces(text, width - indent):
         if piece.isspace():
             gap = piece
             continue
@@ -187,6 +188,12 @@ def fold(text: str, width: int, indent: int = 0) -> list[str]:
                 line, gap, word = " " * indent, "", word[len(head) :]
         line, gap = line + gap + word, ""
     return [*lines, line] if line.strip() else lines
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """Yield words, intervals that fit, and what is between them."""
+    for piece in _PIECES.findall(text):
+        yield from [piece] if text_width(piece) <= width else _WORDS.findall(piece)
 
 
 def _head(word: str, width: int) -> str:

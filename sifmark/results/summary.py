@@ -9,7 +9,7 @@ from sifmark.results.catalogue import MICROBENCHMARK, headlines, kind_of, metric
 from sifmark.results.documents import measured_metrics, metrics_of, value_at
 from sifmark.results.marks import FEWEST_REPEATS, marks_of_result
 from sifmark.results.numbers import compact, format_fraction, format_number, format_quantity, format_seconds
-from sifmark.results.warnings import duration, warnings_of
+from sifmark.results.warnings import STOPS, duration, warnings_of
 
 Document = dict[str, Any]
 
@@ -34,7 +34,7 @@ _PERCENT = {
     *("utilisation", "utilisation_full_attention", "data_wait_fraction", "padding_fraction", "throttled_fraction"),
     *("rank_spread", "acceptance_rate", "utilisation_of_measured_peak_full_attention"),
 }
-_SPEED, _ORIGIN = "speed", "origin"
+_SPEED, _ORIGIN, _WARNING = "speed", "origin", "warning"
 # What metrics answer, and how the names of those begin that their unit does not tell. Epochs, losses and targets are
 # about the run.
 _QUESTIONS: dict[str, tuple[str, ...]] = {
@@ -106,7 +106,7 @@ def precision_text(configuration: Document) -> str:
 
 
 def title(document: Document) -> str:
-    """Return workload, task, precision, batch size, state and duration in one line."""
+    """Return workload, task, precision, batch size, state and duration with the correctness check, in one line."""
     workload, configuration, status = document["workload"], document["configuration"], document["status"]
     clients = f", {configuration['concurrency']} clients" if configuration["concurrency"] else ""
     experiment = f"{workload['name']} {workload['task']}  {precision_text(configuration)}"
@@ -114,7 +114,7 @@ def title(document: Document) -> str:
     count = document["accelerator"].get("count", 1)
     devices = f", {count} devices" if count > 1 else ""
     runs = f"{experiment}  batch {configuration['batch_size']}{clients}{devices}"
-    return f"{runs}   {state}, {format_seconds(duration(document))}"
+    return f"{runs}   {state}, {format_seconds(duration(document) + document['numerics'].get('seconds', 0.0))}"
 
 
 def main_figure(document: Document) -> str:
@@ -176,8 +176,8 @@ def _facts(document: Document, published: str) -> Iterator[Fact]:
     if published:
         yield Fact("published", NEAREST, published)
     yield from _origin(document)
-    yield from (Fact("warning", "warning", text) for text in warnings_of(document))
-    if document["status"]["state"] == "completed" and (reservations := _reservations(document)):
+    yield from (Fact(_WARNING, _WARNING, text) for text in warnings_of(document))
+    if document["status"]["state"] in ("completed", *STOPS) and (reservations := _reservations(document)):
         yield Fact("publish", "publish", reservations)
 
 
@@ -238,10 +238,13 @@ def _slowest_step(document: Document) -> str:
 def _reservations(document: Document) -> str:
     """Return in one line what keeps the number from being published; nothing if it needs no more than its repeats."""
     reasons = [mark.name for mark in marks_of_result(document) if mark.everywhere]
-    alone = ((document["configuration"].get("repeat") or {}).get("of") or 1) < FEWEST_REPEATS
+    if (state := document["status"]["state"]) in STOPS:
+        reasons.insert(0, state.replace("_", " "))
     if reasons:
-        return f"no: {', '.join([*reasons, *(['one run'] if alone else [])])}"
-    return f"not alone: one run has no interval between runs (--repeat {FEWEST_REPEATS})" if alone else ""
+        return f"no: {', '.join(reasons)}"
+    alone = ((document["configuration"].get("repeat") or {}).get("of") or 1) < FEWEST_REPEATS
+    text = f"not alone: only {FEWEST_REPEATS} or more runs have an interval (--repeat {FEWEST_REPEATS})"
+    return text if alone else ""
 
 
 def _origin(document: Document) -> Iterator[Fact]:
@@ -281,12 +284,18 @@ def _labelled(facts: Iterable[Fact]) -> Iterator[str]:
         yield f"  {fact.label:<{_LABEL}} {fact.text}"
 
 
+def _place(fact: Fact) -> Fact | str:
+    """Return what the facts on a line have in common: each warning is alone."""
+    return fact if fact.question == _WARNING else fact.question
+
+
 def _packed(facts: Sequence[Fact], width: int) -> Iterator[str]:
     """Yield as many facts on a line as there is room for, behind the question that they answer."""
     indent = 2 + max(len(fact.question) for fact in facts) + 2
-    for question, members in groupby(facts, key=lambda fact: fact.question):
+    for _, members in groupby(facts, key=_place):
         lines: list[str] = []
         for fact in members:
+            question = fact.question
             alone = fact.label == NEAREST or (fact.label == question and not lines)
             text = " ".join(compact(fact.text if alone else f"{fact.label} {fact.text}").split())
             if lines and text_width(f"{lines[-1]}; {text}") <= width - indent:

@@ -11,6 +11,8 @@ from sifmark.results.numbers import format_number
 THROTTLED = 0.01  # of the timed window in which heat or hardware held the clocks of a device down
 AT_POWER_LIMIT = 0.1  # of it in which a power limit did, which is how many devices work when they are busy
 BUSY = 2.0  # %: an idle host had 0.1 to 0.3 (docs/measure/good-numbers.md)
+PRESSED = 50.0  # %: above what a run and its check cause themselves
+STOPS = ("interrupted", "time_limit")  # states of runs that were ended before their time
 STALLED = 0.1  # of the timed window
 # Of the bound of a throughput. Figures of published studies lie between 1.3 % and 77 % of it; those below are of what
 # does not fill a device: MobileNetV3 on IPUs, an autoencoder (PEARC'22, tables 2 and 4), and batches of a few images.
@@ -48,12 +50,16 @@ def warnings_of(document: Document) -> Iterator[str]:
 
 def disturbances(document: Document) -> Iterator[str]:
     """Yield how other work kept processors from the run."""
-    delay = _number(document["conditions_after"].get("run_delay"))  # results of schema 1.0 have none
+    delay = waited_percent(document)
+    pressure = _number(document["conditions"].get("cpu_pressure"))
     if delay > BUSY and _more_threads_than_processors(document):
         yield f"the run has more threads than processors: they waited {format_number(delay)} % of their time"
     elif delay > BUSY:
         spun = f". {_openmp().ADVICE}" if _spins(document) else ""
         yield f"the host was busy: threads waited {format_number(delay)} % of their time{spun}. {DO_NOT_PUBLISH}"
+    elif document["status"]["state"] in STOPS and pressure > PRESSED:
+        waited = f"threads waited {format_number(pressure)} % of the last 10 s before the run"
+        yield f"the host was busy: {waited}. {DO_NOT_PUBLISH}"
     if (stolen := _stolen_percent(document)) > BUSY:
         yield f"the hypervisor took {format_number(stolen)} % of the processors' time. {DO_NOT_PUBLISH}"
 
@@ -96,6 +102,11 @@ def is_far_below(document: Document) -> bool:
     """Return whether the throughput is so far below its bound that something else than the devices limits it."""
     fraction = document["metrics"].get("fraction_of_bound")  # older results have none
     return bool(fraction) and fraction["value"] is not None and fraction["value"] < FAR_BELOW
+
+
+def waited_percent(document: Document) -> float:
+    """Return how much of their time threads waited for a processor, in percent; 0 if unknown, as in schema 1.0."""
+    return _number(document["conditions_after"].get("run_delay"))
 
 
 def is_disturbed(document: Document) -> bool:

@@ -77,8 +77,17 @@ class Ended:
     cluster: str = ""
 
 
-Event = Planned | Submitted | Started | Ended
-_KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in (Planned, Submitted, Started, Ended)}
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A run that was not started, since it would not have fitted into a budget."""
+
+    time: float
+    host: str
+    budget: float  # seconds
+
+
+Event = Planned | Submitted | Started | Ended | LeftOut
+_KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in (Planned, Submitted, Started, Ended, LeftOut)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,12 @@ class RunLog:
         """The last event of attempts since the last submission; None if there is none."""
         event = self.events[-1] if self.events else None
         return event if isinstance(event, Started | Ended) else None
+
+    @property
+    def left_out(self) -> LeftOut | None:
+        """The last event, if the run was left out then."""
+        event = self.events[-1] if self.events else None
+        return event if isinstance(event, LeftOut) else None
 
     @property
     def seconds(self) -> float | None:

@@ -169,6 +169,9 @@ def _active(evidence: Evidence) -> RunStatus | None:
 
 def _of_last_attempt(evidence: Evidence) -> RunStatus | None:
     """Return what the last attempt came to without a conclusive result; None if there was none."""
+    if left_out := evidence.log.left_out:
+        budget = f"left out for a budget of {format_seconds(left_out.budget)}"
+        return RunStatus(RunState.TO_DO, Reason(Cause.OVER_BUDGET, budget))
     event = evidence.log.last or evidence.log.submitted
     if event is None:
         return None

@@ -162,6 +162,7 @@ class Cause(StrEnum):
     LOST = "lost"
     ELSEWHERE = "submitted_elsewhere"
     AGAIN = "again"
+    OVER_BUDGET = "over_budget"
     # Queued or running.
     JOB = "job"
     SILENT = "scheduler_silent"
@@ -182,7 +183,8 @@ class Reason:
         return bool(self.cause)
 
     def __str__(self) -> str:
-        told = self.cause in (Cause.IMPOSSIBLE, Cause.IMAGE_MISSING, Cause.JOB)  # by the state already
+        # By the state or the detail already.
+        told = self.cause in (Cause.IMPOSSIBLE, Cause.IMAGE_MISSING, Cause.JOB, Cause.OVER_BUDGET)
         return ": ".join(filter(None, ("" if told else str(self.cause), self.detail)))
 
 

@@ -44,7 +44,7 @@ class Detail(IntEnum):
     FULL = 0  # all words, with what one cannot tell and why
     WORDS = 1
     SIGNS = 2
-    BARE = 3  # signs, and ratios without intervals
+    BARE = 3  # signs, and ratios below numbers, or without intervals
 
 
 class CellWriter:
@@ -69,28 +69,27 @@ class CellWriter:
         repeats = "" if uniform or self.detail >= Detail.SIGNS else f"n={mean.count}"
         return value, self.short(interval), " ".join(filter(None, (part, repeats))), self._marks_of(row)
 
-    def ratio(self, row: RepeatGroup | None, metric: str, unit: str) -> Parts:
+    def ratio(self, row: RepeatGroup | None, metric: str, unit: str, below: bool = False) -> Parts:
+        """Return a ratio; one `below` its number always has room for an interval."""
         ratio = row.ratios.get(metric) if row else None
         if ratio is None or ratio.value is None:
             return "" if self.detail >= Detail.SIGNS else "-", "", ""
         if self.detail < Detail.SIGNS:
             factor, _, words = ratio_text(ratio, unit, brief=self.detail is Detail.WORDS).partition(" ")
             return factor, self.short(words), ""
-        return self._signed(ratio, metric)
+        return self._signed(ratio, metric, below or self.detail is Detail.SIGNS)
 
-    def _signed(self, ratio: Ratio, metric: str) -> Parts:
+    def _signed(self, ratio: Ratio, metric: str, whole: bool) -> Parts:
         """Return a ratio with a sign in place of its verdict."""
         sign = _sign(ratio, metric)
         self.signs.add(sign)
         if ratio.low is None:
             return f"{format_number(ratio.value or 0.0)}x", "", sign
         factor, _, interval = factor_text(ratio).partition(" ")
-        return factor, self.short(interval) if self.detail is Detail.SIGNS else "", sign
+        return factor, self.short(interval) if whole else "", sign
 
     def _marks_of(self, row: RepeatGroup) -> str:
-        """Return the letters of the reasons not to publish a number; only a terminal has them, beside the number."""
-        if self.style.width is None:
-            return ""
+        """Return the letters of the reasons not to publish a number."""
         marks = unpublished(code for each in row.observations for code in each.marks)
         self.letters.update(mark.symbol for mark in marks)
         return letters_of_marks(marks)

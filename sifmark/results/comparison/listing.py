@@ -22,7 +22,7 @@ from sifmark.results.summary import NO_RESULT, precision_text, started_text
 _STATE, _RECIPE, _KEY = "status.state", "provenance.image.recipe", "provenance.image.build_key"
 _NOT_SETTINGS = {_STATE}  # in which repeats may differ
 _COMPLETED = "completed"
-_TIMES = {"requests": "latency_p50", MICROBENCHMARK: "small_message_latency"}  # by kind of run; of others that of steps
+_TIMES = {"requests": "latency_p50", MICROBENCHMARK: ""}  # by kind of run, none of sweeps; of others that of steps
 _MEMORIES = ("peak_allocated_memory", "peak_process_memory")
 # From how many columns of a terminal a list has these too.
 ROOMY = 100  # columns of a terminal

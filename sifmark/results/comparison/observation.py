@@ -9,6 +9,7 @@ from sifmark.results.catalogue import SETTING_PREFIX, Role, fields, paths_with
 from sifmark.results.documents import Document, MetricValue, hashable, value_at
 from sifmark.results.marks import marks_of_result
 from sifmark.results.summary import MIXED, precision_kind
+from sifmark.results.warnings import waited_percent
 
 SETTING = SETTING_PREFIX
 PRECISION, PRECISION_KIND = f"{SETTING}precision", f"{SETTING}precision_kind"
@@ -61,6 +62,7 @@ class Observation:
     session: Session = UNKNOWN_SESSION
     started: str = ""  # UTC, ISO 8601
     host: str | None = None
+    waited: float = 0.0  # percentage of their time that its threads waited for a processor, if known
 
     @property
     def kind(self) -> str:
@@ -92,6 +94,7 @@ def observe(
         session=_session(document),
         started=document["started"],
         host=document["host"]["hostname"]["value"],
+        waited=waited_percent(document),
     )
 
 

@@ -18,7 +18,7 @@ from sifmark.results.comparison.repeats import RepeatGroup
 from sifmark.results.comparison.scaling import BATCH, DEVICES
 from sifmark.results.comparison.sessions import ONE_SESSION
 from sifmark.results.marks import BUSY, FEWEST_REPEATS, STALLED_RUN, THROTTLED_RUN, UNSTEADY
-from sifmark.results.numbers import WIDE, format_interval, format_number
+from sifmark.results.numbers import FEWER_DIGITS, WIDE, format_interval, format_number
 from sifmark.results.summary import HALF
 from sifmark.results.warnings import STALLED
 
@@ -258,7 +258,15 @@ def disturbances_of(rows: Sequence[RepeatGroup]) -> Iterator[str]:
     for mark, what in _DISTURBANCES.items():
         if files := [file for row in rows for file in row.marked(mark)]:
             again = "" if mark is UNSTEADY else ". Do not publish these numbers"
-            yield f"warning: {what} in {counted(len(files), 'result')}, for example {files[0]}{again}"
+            extent = _waited(rows) if mark is BUSY else ""
+            yield f"warning: {what} in {counted(len(files), 'result')}{extent}, for example {files[0]}{again}"
+
+
+def _waited(rows: Sequence[RepeatGroup]) -> str:
+    """Return how long the threads of disturbed runs waited: ` (threads waited 81 to 92 % of their time)`."""
+    waited = [each.waited for row in rows for each in row.observations if BUSY.code in each.marks and each.waited]
+    ends = dict.fromkeys(format_number(end, FEWER_DIGITS) for end in (min(waited), max(waited))) if waited else ()
+    return f" (threads waited {' to '.join(ends)} % of their time)" if ends else ""
 
 
 def _missing(row: RepeatGroup) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sifmark.core.console import counted, text_width
 from sifmark.results.catalogue import KINDS, column_of
-from sifmark.results.comparison.cells import SIGNS, CellWriter, Detail
+from sifmark.results.comparison.cells import SIGNS, CellWriter, Detail, Parts
 from sifmark.results.comparison.columns import (
     CPU,
     DEVICE_NAME,
@@ -176,7 +176,8 @@ class _Text:
         """Yield what signs and letters mean."""
         if signs := self.cells.signs | best.cells.signs:
             texts = [f"{sign} {word}" for sign, word in SIGNS.items() if sign in signs]
-            yield f"beside a number its ratio to {baseline_of(self.grids)}: {', '.join(texts)}"
+            where = "beside or below" if self.detail is Detail.BARE else "beside"
+            yield f"{where} a number its ratio to {baseline_of(self.grids)}: {', '.join(texts)}"
         if best.elsewhere:
             yield "in parentheses the best number of a system, of another configuration, which has no ratio"
         if drawn := self.drawn or best.drawn:
@@ -232,28 +233,41 @@ class _Text:
     def _table(
         self, grid: Grid, systems: Sequence[int], lines: Sequence[Line], metrics: Sequence[str], named: bool
     ) -> list[Cells]:
-        """Return a row for each configuration and metric, with columns for these systems."""
-        scales = _scales(grid.table)
+        """Return a row for each configuration and metric, with columns for these systems.
+
+        Of one configuration, where numbers and ratios do not fit side by side, ratios are in rows of their own below.
+        """
+        scales, below = _scales(grid.table), named and self.style.width is not None and self.detail is Detail.BARE
         places = [(line, metric) for metric in metrics for line in lines]
         if self.style.width is None:
             places = [(line, metric) for line in lines for metric in metrics]
         columns = self._key_columns(grid, [line for line, _ in places])
         if named:
             columns.append(["metric", *(f"{metric} [{scales[metric].unit}]" for _, metric in places)])
+        if below:
+            columns = [[head, *chain.from_iterable((cell, "") for cell in cells)] for head, *cells in columns]
         for number in systems:
-            columns += self._system_columns(grid, number, places, scales)
+            columns += self._system_columns(grid, number, places, scales, below)
+        if below:
+            return [list(row) for row in zip(*columns, strict=True) if any(row)]
         table = [list(row) for row in zip(*columns, strict=True)]
         return self._drawn(table, [self._dots(grid, line, metric) for line, metric in places])
 
     def _system_columns(
-        self, grid: Grid, number: int, places: Sequence[tuple[Line, str]], scales: dict[str, Scale]
+        self, grid: Grid, number: int, places: Sequence[tuple[Line, str]], scales: dict[str, Scale], below: bool
     ) -> list[list[str]]:
         """Return the column of a system, and that of its ratios where these have one of their own."""
         name, uniform = grid.systems[number].name, counts_of(grid.table.rows)
         values = [self.cells.value(line, number, metric, scales[metric], uniform) for line, metric in places]
+        ratios: list[Parts] = [("", "", "")] * len(places)
+        if grid.relative and number:
+            units = grid.table.units
+            ratios = [self.cells.ratio(line.cells.get(number), name, units[name], below) for line, name in places]
+        if below:
+            lines = [" ".join(filter(None, ratio)) for ratio in ratios]
+            return [self.cells.padded(name, [*chain.from_iterable(zip(values, lines, strict=True))])]
         if not (grid.relative and number):
             return [self.cells.padded(name, values)]
-        ratios = [self.cells.ratio(line.cells.get(number), metric, grid.table.units[metric]) for line, metric in places]
         if self.detail >= Detail.SIGNS:
             both = [
                 value if isinstance(value, str) else value + ratio for value, ratio in zip(values, ratios, strict=True)

@@ -106,10 +106,11 @@ def nearest_figures(documents: Sequence[Document], studies: Iterable[PublishedSt
     return Nearest(tuple(near for _, near in ranked), "" if ranked else without if is_known else missing)
 
 
-def nearest_lines(runs: Iterable[Sequence[Document]], own: bool = True) -> Iterator[str]:
+def nearest_lines(runs: Iterable[Sequence[Document]], own: bool = True, brief: bool = False) -> Iterator[str]:
     """Yield for each run, which may have repeats, the nearest published figure in a line, or why there is none.
 
     With `own`, files of a site count too. One that is not valid must not hide a result: the line says how to find it.
+    A `brief` line has no figure that is not divided; of a run that did not complete it is empty.
     """
     try:
         studies = load_all_published(own)
@@ -118,7 +119,12 @@ def nearest_lines(runs: Iterable[Sequence[Document]], own: bool = True) -> Itera
         return
     for documents in runs:
         nearest = nearest_figures(documents, studies)
-        yield _line(nearest.figures[0]) if nearest.figures else f"none: {nearest.none}"
+        if brief and any(each["status"]["state"] != "completed" for each in documents):
+            yield ""
+        elif brief and nearest.figures and not nearest.figures[0].row:
+            yield "none to divide by; sifmark published.nearest FILE lists others, and what differs"
+        else:
+            yield _line(nearest.figures[0]) if nearest.figures else f"none: {nearest.none}"
 
 
 def nearest_row(near: NearFigure) -> list[str]:

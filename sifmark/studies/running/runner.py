@@ -15,13 +15,13 @@ from sifmark.core.files import is_full
 from sifmark.core.locks import LockHeldError, file_lock
 from sifmark.engines.progress import ProgressPipe
 from sifmark.studies.estimate import Estimates
-from sifmark.studies.events import log_of_events
+from sifmark.studies.events import LeftOut, host, log_of_events, note
 from sifmark.studies.folder import lock_of
 from sifmark.studies.outcomes import RunOutcome
 from sifmark.studies.running.execute import Processes, ReadySystem, execute
 from sifmark.studies.running.shares import Machine, Share, Shares
 from sifmark.studies.states import ended_outcome
-from sifmark.studies.study import PlannedRun, RunState
+from sifmark.studies.study import Cause, PlannedRun, RunState
 
 _TICK = 0.5  # seconds between two looks at what others have released
 _Stamp = tuple[int | None, ...]
@@ -97,6 +97,7 @@ class StudyRunner:
         """
         self._systems, self._shares, self._estimates = systems, shares, estimates
         self._report, self._watch, self._pipe_for = report, watch, pipe_for
+        self._budget = budget
         self._until = None if budget is None else time.monotonic() + budget
         self._processes = Processes()
         self._before: dict[str, _Stamp] = {}
@@ -128,7 +129,7 @@ class StudyRunner:
             return False
         planned = progress.waiting[0]
         if not self._fits(planned):
-            progress.left_out.append(progress.waiting.popleft())
+            self._leave_out(progress.waiting.popleft(), progress)
             return True
         if ended := self._done_by_others(planned):
             progress.waiting.popleft()
@@ -173,6 +174,12 @@ class StudyRunner:
         if outcome.state is RunState.TO_DO or not is_new:
             return None
         return Ended(planned, outcome, 0.0, elsewhere=True)
+
+    def _leave_out(self, planned: PlannedRun, progress: Progress) -> None:
+        """Note that a run is left out, unless there is more to say of it."""
+        progress.left_out.append(planned)
+        if self._budget is not None and planned.reason.cause in (Cause.NONE, Cause.OVER_BUDGET):
+            note(planned, LeftOut(time.time(), host(), self._budget))
 
     def _fits(self, planned: PlannedRun) -> bool:
         if self._until is None:

@@ -67,9 +67,9 @@ def test_on_a_terminal_lines_are_folded_between_words_but_for_what_is_copied(who
             "the check ended in interrupted: stopped",
             "interrupted in 32 s, during the correctness check: ",
         ),
-        ("interrupted", "the check was skipped (--smoke)", "interrupted in 12 s: "),
-        ("interrupted", "the check ended in crashed: no", "interrupted in 12 s: "),
-        ("crashed", "the check ended in crashed: no", "crashed in 12 s: "),
+        ("interrupted", "the check was skipped (--smoke)", "interrupted in 32 s: "),
+        ("interrupted", "the check ended in crashed: no", "interrupted in 32 s: "),
+        ("crashed", "the check ended in crashed: no", "crashed in 32 s: "),
     ],
 )
 def test_a_run_that_was_stopped_in_its_check_says_so_and_how_long_that_took(whole, state, reason, said):
@@ -131,8 +131,13 @@ def test_one_line_says_what_keeps_a_number_from_being_published(whole):
     whole["provenance"]["stand_in"], whole["numerics"]["state"] = True, "not_run"
     whole["conditions_after"]["cpu_stolen"]["value"] = 1000.0
     assert publication() == ["no: test base, busy host, correctness not shown"]
-    whole["configuration"]["repeat"] = {"index": 1, "of": 2}
-    assert publication()[0].endswith(", one run")
+    whole["status"]["state"], whole["conditions_after"]["cpu_stolen"]["value"] = "interrupted", 0.0
+    assert publication() == ["no: interrupted, test base, correctness not shown"]
+    whole["conditions_after"]["run_delay"] = {"value": None, "unit": "%", "reason": "the timed window did not end"}
+    whole["conditions"]["cpu_pressure"] = {"value": 97.96, "unit": "%"}
+    assert publication() == ["no: interrupted, test base, busy host, correctness not shown"]
+    waited = "the host was busy: threads waited 97.96 % of the last 10 s before the run. Do not publish this number"
+    assert waited in list(warnings_of(whole))
 
 
 def test_a_replayed_meter_is_no_simulated_device(whole):

@@ -77,6 +77,12 @@ def test_a_folded_table_fits_and_keeps_its_cells(rows: list[list[str]], width: i
     assert sorted("".join("".join(lines).split())) == sorted("".join("".join(map("".join, rows)).split()))
 
 
+def test_an_interval_is_folded_only_where_it_does_not_fit() -> None:
+    text = "83.3 img/s [46.5, 149.1] (T,B)"
+    assert fold(text, 20) == ["83.3 img/s", "[46.5, 149.1] (T,B)"]
+    assert fold(text, 10) == ["83.3 img/s", "[46.5,", "149.1]", "(T,B)"]
+
+
 def test_a_table_with_more_columns_than_there_is_room_for_has_a_line_for_each_cell() -> None:
     heads, cells = [f"c{number}" for number in range(9)], [str(number) for number in range(9)]
     assert list(align_columns([heads, cells], width=12)) == [f"c{number}: {number}" for number in range(9)]
@@ -165,6 +171,25 @@ def test_one_result_is_shown_by_question() -> None:
     assert order.index("speed") < order.index("memory") < order.index("correctness") < order.index("publish")
 
 
+def test_each_warning_begins_a_line_and_the_check_counts_in_the_time_that_a_run_took() -> None:
+    document = result(1.0, provenance__stand_in=True, conditions_after__run_delay={"value": 85.0, "unit": "%"})
+    document["started"], document["finished"] = "2026-11-26T05:00:00.000Z", "2026-11-26T05:06:21.000Z"
+    document["numerics"]["seconds"] = 173.0
+    lines = summary(document, width=80)
+    heads = [line.split()[:3] for line in lines if line.startswith("  warning")]
+    assert ["warning", "this", "image"] in heads and ["warning", "the", "host"] in heads
+    assert not [line for line in lines if line.startswith("   ") and line.split()[0] == "warning"]
+    assert "completed, 9 min 14 s" in " ".join(" ".join(lines[:2]).split())
+
+
+def test_a_run_that_was_stopped_on_a_busy_host_says_so() -> None:
+    document = result(1.0, status__state="interrupted", conditions__cpu_pressure={"value": 97.96, "unit": "%"})
+    document["conditions_after"]["run_delay"] = {"value": None, "unit": "%", "reason": "the timed window did not end"}
+    text = " ".join("\n".join(summary(document)).split())
+    assert "the host was busy: threads waited 97.96 % of the last 10 s before the run" in text
+    assert "publish no: interrupted, busy host" in text
+
+
 def test_what_is_piped_has_no_width(capsys: pytest.CaptureFixture[str]) -> None:
     assert output_width() is None and output_style().width is None
 
@@ -210,6 +235,23 @@ def test_signs_are_of_what_is_better_and_words_only_where_the_comparison_has_the
     for row in comparison.compared:
         for metric in ("throughput", "energy_per_unit"):
             assert ratio_text(row.ratios[metric], comparison.tables[0].units[metric]).partition(" ")[2] in full
+
+
+def test_one_configuration_has_the_intervals_of_its_ratios_on_a_narrow_terminal() -> None:
+    busy: dict[str, Any] = {"conditions_after__run_delay": {"value": 85.0, "unit": "%"}, "provenance__stand_in": True}
+    rates = {16: (46.5, 83.3, 149.1), 32: (50.0, 62.0, 77.0)}
+    results = [result(rate, configuration__batch_size=size, **busy) for size in rates for rate in rates[size]]
+    comparison = compared(results, baseline=("configuration.batch_size", "16"))
+    lines = as_text(comparison, style=text_style(80)).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("throughput"))
+    number, ratio = lines[first : first + 2]
+    assert number.endswith("62.0 [36.3, 106.1] (T,B)")
+    assert ratio.strip() == "0.745x [0.207, 2.685] ?"
+    assert number.index("62.0") == ratio.index("0.745x")
+    piped = as_text(comparison).splitlines()
+    assert any("62.0 [36.3, 106.1] (T,B)  0.745x [0.207, 2.685], cannot tell" in line for line in piped)
+    assert "T test base, B busy host: do not publish these" in piped
+    assert any("the host was busy in 6 results (threads waited 85.0 % of their time), for" in line for line in piped)
 
 
 def test_more_systems_than_columns_are_rows() -> None:
@@ -273,6 +315,13 @@ def test_repeats_are_one_row_and_what_tells_rows_apart_is_named() -> None:
     rows = list(listing(((f"{number}.json", each) for number, each in enumerate(results)), text_style()))[2:]
     assert [re.search(r" (\d|\d/\d)  +\S+ images/s", row)[1] for row in rows if "images/s" in row] == ["3", "2/3"]  # type: ignore[index]
     assert ["steps 20" in row for row in rows] == [True, False] and "steps 40" in rows[1]
+
+
+def test_a_sweep_over_sizes_has_no_time_in_a_list() -> None:
+    sweep = result(1.0, workload__name="memory_copy", workload__task="microbenchmark")
+    sweep["metrics"]["small_message_latency"] = {"value": 6.234e-6, "unit": "s"}
+    heads, row = list(listing([("x.json", sweep)], text_style(80)))[1:3]
+    assert row[heads.index("time") :].split()[0] == "-"
 
 
 def test_devices_and_clients_tell_runs_apart() -> None:

@@ -275,6 +275,13 @@ def test_a_result_shows_its_bounds_and_the_nearest_figure_in_a_line_each(capsys:
     assert "not divided: precision fp32 (fp16 or bf16), " in rows["nearest published figure"]
 
 
+def test_a_terminal_has_only_figures_that_divide() -> None:
+    divided, other = fixture("resnet50_bf16"), json.loads((EXAMPLES / "training.json").read_text())
+    stopped = json.loads((EXAMPLES / "out_of_memory.json").read_text())
+    first, second, third = nearest_lines([[divided], [other], [stopped]], brief=True)
+    assert first == line(divided) and second.startswith("none to divide by") and third == ""
+
+
 def test_a_fraction_of_the_bound_is_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = result(1700.0)
     document["metrics"]["fraction_of_bound"] = {"value": 0.25, "unit": "1"}

@@ -176,6 +176,11 @@ def test_runs_that_do_not_fit_into_the_budget_are_left_out(do: Do, tmp_path: Pat
     progress = do(replace(short, runs=(*long.runs, *short.runs)), budget=60.0)
     assert progress.left_out == list(long.runs)
     assert started(short) == [short.runs[0].key]
+    (status,) = map(status_of, read_evidence(long.runs))
+    assert (status.state, str(status.reason)) == (RunState.TO_DO, "left out for a budget of 1 min 0 s")
+    do(long)
+    (status,) = map(status_of, read_evidence(long.runs))
+    assert (status.state, str(status.reason)) == (RunState.DONE, "")
 
 
 # Ends before the end
