@@ -171,8 +171,8 @@ def _load(options: Mapping[str, str | None], facts: Facts) -> Iterator[Compariso
         if text is not None or name in ("rate", "concurrency"):
             yield f"configuration.serving.{field}", (served[field], None if text is None else parse(text))
     if (text := options.get("lengths")) is not None:
-        given = [list(served["prompt_tokens"]), list(served["new_tokens"])]
-        yield "configuration.serving.prompt_tokens", (given, list(map(list, values.lengths(text))))
+        given = [list(served["prompt_lengths"]), list(served["answer_lengths"])]
+        yield "configuration.serving.prompt_lengths", (given, list(map(list, values.lengths(text))))
     if (text := options.get("limits")) is not None:
         given = [served["first_token_limit"], served["token_limit"]]
         yield "configuration.serving.first_token_limit", (given, list(values.limits(text)))

@@ -25,8 +25,8 @@ class Serving(TypedDict):
     rate: float | None  # requests/s of an open loop: the first that is tried if goodput is looked for
     burstiness: float | None  # shape of gamma-distributed gaps; 1 is Poisson, less comes in bursts
     concurrency: int | None  # clients of a closed loop
-    prompt_tokens: Sequence[int]  # Range
-    new_tokens: Sequence[int]  # Range
+    prompt_lengths: Sequence[int]  # Range
+    answer_lengths: Sequence[int]  # Range
     first_token_limit: float  # s, of the 99th percentile, from the scheduled arrival
     token_limit: float  # s, of the 99th percentile of the mean time per further token of a request
     find_goodput: bool  # whether the largest rate that keeps the limits is looked for first
@@ -48,7 +48,7 @@ def plan(serving: Serving, count: int, seed: int, part: int = 0, rate: float | N
     """
     draws = random.Random(f"{seed}/{part}")  # noqa: S311 - a benchmark
     times = arrivals(serving, count, draws, rate)
-    prompt, new = serving["prompt_tokens"], serving["new_tokens"]
+    prompt, new = serving["prompt_lengths"], serving["answer_lengths"]
     return [Planned(at, draws.randint(*prompt), draws.randint(*new)) for at in times]
 
 

@@ -204,7 +204,7 @@ def serve(
     send(Data(samples=1, classes=None))
     work = serving_run.ServingRun(engine, card, configuration, serving, send)
     send(Phase("model", time.monotonic()))
-    longest = serving["prompt_tokens"][1] + serving["new_tokens"][1]
+    longest = serving["prompt_lengths"][1] + serving["answer_lengths"][1]
     folder = cleanup.enter_context(serving_run.model_folder(card, configuration.precision, longest))
 
     def started(name: str) -> None:

@@ -53,7 +53,7 @@ from sifmark.report.svg import Plot, tick_text
 from sifmark.report.tables import Table, plain_table
 from sifmark.results.catalogue import column_of
 from sifmark.results.comparison.compatibility import format_value
-from sifmark.results.comparison.observation import PREFILL
+from sifmark.results.comparison.observation import PREFILL, SERVING
 from sifmark.results.comparison.scaling import THROUGHPUT, WEAK
 from sifmark.results.documents import value_at
 from sifmark.results.numbers import Scale
@@ -218,7 +218,9 @@ def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) 
     """Return a result with the keys of its run among its fields, so that another cell is no repeat of it."""
     document, fields = result.document, dict(result.observation.fields)
     for key in dict.fromkeys((*run.cell, output.x, *output.series)):
-        if key in FIELD_OF:
+        if key in (load := document["configuration"].get(SERVING) or {}):  # a client is one of the load
+            fields[FIELD_OF.get(key, key)] = load[key]
+        elif key in FIELD_OF:
             fields.setdefault(FIELD_OF[key], 1 if key == "nodes" else value_at(document, FIELD_OF[key]))
         elif key == PER_DEVICE:
             fields[key] = document["configuration"][BATCH] // run.devices
@@ -231,7 +233,7 @@ def _with_keys(result: ReportResult, run: Run, output: Output, anonymous: bool) 
 
 def _public(value: Scalar | None, anonymous: bool) -> Scalar | None:
     """Return a value of a study file as a report may have it: of a path the name, in an anonymous report none."""
-    if not isinstance(value, str) or re.fullmatch(r"[\w.,-]+", value):
+    if not isinstance(value, str) or re.fullmatch(r"[\w.,-]+|\d[\d/-]*", value):  # a word, or lengths such as 1024/128
         return value
     return WITHHELD if anonymous else PurePath(value).name
 

@@ -180,9 +180,14 @@ def test_inv_lists_and_completes_the_commands(tmp_path: Path) -> None:
         ("compare RESULT --format xml", 2, "invalid-option", "'xml' is not one of 'table', 'json', 'csv', 'markdown'"),
         ("build cpuu", 2, "unknown-name", "did you mean the recipe cpu or cpu_tf?"),
         ("build resnet50", 2, "unknown-name", "for example resnet50-cpu, "),
-        ("build resnet50-h100", 2, "unknown-name", "did you mean resnet50-cuda or resnet50-cuda_tf?"),
-        ("build nvidia", 2, "unknown-name", "did you mean cuda or cuda_tf?"),
-        ("build *-gpu", 2, "unknown-name", "recipes: cpu, cpu_tf, cuda"),
+        (
+            "build resnet50-h100",
+            2,
+            "unknown-name",
+            "did you mean resnet50-cuda or resnet50-cuda_tf or resnet50-cuda_vllm?",
+        ),
+        ("build nvidia", 2, "unknown-name", "did you mean cuda or cuda_tf or cuda_vllm?"),
+        ("build *-gpu", 2, "unknown-name", "recipes: cpu, cpu_serving, cpu_tf, cpu_vllm, cuda"),
         ("build resnet5-cpu", 2, "unknown-name", "did you mean resnet50-cpu"),
     ],
 )

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+from sifmark.commands import command_line  # noqa: F401 - which declares all commands
 from sifmark.commands.framework import COMMANDS
 from sifmark.core import paths
 

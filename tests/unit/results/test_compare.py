@@ -103,7 +103,9 @@ CHANGES: dict[str, list[Any]] = {
 CHOICES = st.lists(
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHANGES.items()}), max_size=12
 )
-SETTINGS_OF_SCHEMA: dict[str, Any] = documents.SCHEMA["properties"]["configuration"]["properties"]
+# But for those of an engine's load, which test_serving.py has.
+SETTINGS_OF_SCHEMA: dict[str, Any] = {**documents.SCHEMA["properties"]["configuration"]["properties"]}
+del SETTINGS_OF_SCHEMA["serving"]
 APART = ("workload__identity", "workload__task", "data__source")
 SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
 
@@ -681,7 +683,9 @@ def test_results_of_a_busy_host_are_compared_and_named(tmp_path: Path, capsys: p
     calm = result(**quiet, conditions_after__run_delay={"value": 0.3, "unit": "%"})
     compare_results(str(write(tmp_path / "some", [busy, calm])))
     output = " ".join(capsys.readouterr().out.split())
-    assert f"warning: the host was busy in 1 result, for example {tmp_path / 'some' / busy['id']}.json" in output
+    share = "(threads waited 40.0 % of their time)"
+    file = tmp_path / "some" / f"{busy['id']}.json"
+    assert f"warning: the host was busy in 1 result {share}, for example {file}" in output
     compare_results(str(write(tmp_path / "none", [calm])))
     assert "busy" not in capsys.readouterr().out
 

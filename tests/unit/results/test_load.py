@@ -396,7 +396,7 @@ def test_several_results_are_a_table(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert system.endswith(": 2 results")
     assert head.split()[:3] == ["workload", "precision", "devices"] and len(rows) == 2
     assert ["busy host" in row for row in rows] == [False, True]
-    assert f"2 results; one in full: sifmark results.show {tmp_path / 'a.json'}" in printed.err
+    assert f"2 results; one in full:\n  sifmark results.show {tmp_path / 'a.json'}" in printed.err
     assert "1 result is a copy" in printed.err
 
 

@@ -7,7 +7,7 @@ from documents import result
 from sifmark.results.comparison.observation import observe
 
 LOAD = {"engine": "vllm", "arrivals": "poisson", "rate": 4.0, "burstiness": None, "concurrency": None,
-        "prompt_tokens": [128, 128], "new_tokens": [8, 8], "first_token_limit": 2.0, "token_limit": 0.1,
+        "prompt_lengths": [128, 128], "answer_lengths": [8, 8], "first_token_limit": 2.0, "token_limit": 0.1,
         "find_goodput": False}  # fmt: skip
 
 
@@ -19,11 +19,11 @@ def fields(**load: Any) -> dict[str, Any]:
 
 
 def test_settings_of_a_load_separate_rows() -> None:
-    slow, fast = fields(), fields(rate=8.0, prompt_tokens=[128, 256])
+    slow, fast = fields(), fields(rate=8.0, prompt_lengths=[128, 256])
     assert slow["configuration.serving.rate"] == 4.0
     assert {name for name in slow if slow[name] != fast[name]} == {
         "configuration.serving.rate",
-        "configuration.serving.prompt_tokens",
+        "configuration.serving.prompt_lengths",
     }
 
 
