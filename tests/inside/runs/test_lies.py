@@ -40,7 +40,7 @@ def test_numbers_that_contradict_each_other_name_the_rule(double, fault, rule):
     [
         ("garbage", "JSONDecodeError"),
         ('["Applause", []]', "KeyError: 'Applause'"),
-        ('["Step", [1]]', "Step has 5 to 12 fields"),
+        ('["Step", [1]]', "Step has 5 to 13 fields"),
         ('["Step", [-1.0, 0.0, 4, 1, 2.5]]', "Step.seconds is no float"),
         (SOFTWARE, "Software twice"),
         ('["Ended", [0.0]]', "the end at 0.000 s"),
