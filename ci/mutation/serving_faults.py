@@ -9,7 +9,7 @@ def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str, side: st
     return Fault(name, f"entrypoints/{side}", symbol, was, becomes, tests, "py38")
 
 
-CLIENT, LOAD = "tests/inside/serving/test_client.py", "tests/inside/serving/test_load.py"
+CLIENT, LOAD = "tests/inside/serving/test_client.py", "tests/inside/serving/test_arrivals.py"
 PROOFS, VERDICTS = "tests/inside/serving/test_proofs.py", "tests/inside/results/test_serving.py"
 SERVING = (
     _fault(
