@@ -41,7 +41,7 @@ from entrypoints.serving.load import Serving
 from entrypoints.system import caches, gpu_software, host, logs, memory, placement
 from entrypoints.system.facts import MIB
 from entrypoints.system.parent_death import die_with_parent
-from entrypoints.worker import memory_estimate, point_loop, serving_run
+from entrypoints.worker import memory_estimate, point_loop
 from entrypoints.worker.generation import Generation
 from entrypoints.worker.loop import Loop
 from entrypoints.worker.phases import PhasedRun
@@ -199,6 +199,8 @@ def serve(
     cleanup: contextlib.ExitStack,
 ) -> None:
     """Run every phase of a run on an engine, from its import on."""
+    from entrypoints.worker import serving_run  # late, since it imports NumPy
+
     engine = serving_run.load_engine(serving["engine"])
     send(Phase("data", time.monotonic()))
     send(Data(samples=1, classes=None))
