@@ -50,7 +50,7 @@ import json, sys
 from types import SimpleNamespace
 from probing import probed, reference
 given = json.load(sys.stdin)
-reference.load = lambda card: SimpleNamespace(**given)
+reference.load = lambda card: SimpleNamespace(**{"input": {}, **given})
 json.dump(probed(sys.argv[1], "fp32"), sys.stdout)
 """
 
