@@ -30,7 +30,8 @@ PYTORCH = ROOT / ".venvs" / "torch_new" / "bin" / "python"
 def given(workload):
     """How both are probed: a small rate keeps the second step close to the first, a large decay shows in the update."""
     rule = {"learning_rate": 0.001, "weight_decay": 0.3}
-    return {"batch_size": 4, "optimizer": rule, "model": {}, "parameters": CARDS[workload].problem["parameters"]}
+    parameters = CARDS[workload].problem["parameters"]
+    return {"batch_size": 4, "optimizer": rule, "model": {}, "input": {}, "parameters": parameters}
 
 
 # How far each may lie from PyTorch's. Rounding that turns an activation off or on shows in gradients, and more after an
@@ -50,7 +51,7 @@ import json, sys
 from types import SimpleNamespace
 from probing import probed, reference
 given = json.load(sys.stdin)
-reference.load = lambda card: SimpleNamespace(**{"input": {}, **given})
+reference.load = lambda card: SimpleNamespace(**given)
 json.dump(probed(sys.argv[1], "fp32"), sys.stdout)
 """
 
