@@ -30,8 +30,8 @@ PYTORCH = ROOT / ".venvs" / "torch_new" / "bin" / "python"
 def given(workload):
     """How both are probed: a small rate keeps the second step close to the first, a large decay shows in the update."""
     rule = {"learning_rate": 0.001, "weight_decay": 0.3}
-    parameters = CARDS[workload].problem["parameters"]
-    return {"batch_size": 4, "optimizer": rule, "model": {}, "input": {}, "parameters": parameters}
+    whole = {"model": {}, "input": {}, "trained": None, "parameters": CARDS[workload].problem["parameters"]}
+    return {"batch_size": 4, "optimizer": rule, **whole}
 
 
 # How far each may lie from PyTorch's. Rounding that turns an activation off or on shows in gradients, and more after an
