@@ -10,7 +10,6 @@ from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
 from entrypoints.serving.load import CLOSED, OFFLINE, POISSON, TRANSFORMERS, VLLM, Serving
 
-REQUESTS = 700  # timed by default: a 99th percentile needs 662
 LENGTHS, SMOKE_LENGTHS = ((1024, 1024), (128, 128)), ((32, 32), (8, 8))
 FRAMEWORK, DEVICES = "pytorch", ("cpu", "cuda")  # that engines have here
 OURS = ("--engine", "--rate", "--arrivals", "--lengths", "--limits", "--find-goodput")

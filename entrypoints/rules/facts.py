@@ -186,8 +186,3 @@ def is_number(value: Any) -> bool:
 def is_whole(value: float) -> bool:
     """Return whether a number that was computed by a multiplication is a count."""
     return abs(value - round(value)) <= 1e-3 + RELATIVE * abs(value)
-
-
-def names_and_values(parts: Mapping[str, Document], key: str) -> dict[str, Any]:
-    """Return one entry of several parts by name."""
-    return {name: part[key] for name, part in parts.items()}

@@ -40,7 +40,6 @@ ALWAYS = (
     *("time_to_first_step", "training_time", "final_loss", "peak_process_memory", "achieved_flops", "utilisation"),
     *("energy", "energy_per_unit", "power_mean", "throughput_per_watt", "units_per_watt_hour"),
 )
-OLDER_UNITS = {"energy_per_unit": "J/{unit}"}  # as images before 0.3 wrote them
 FULL_ATTENTION = "_full_attention"  # ends the names of metrics that count all pairs of places
 NEEDED = 2  # of two places at least one sees the other: the most that all pairs can be, over those that count
 OF_A_SWEEP = (FIRST_VERSION, "1.1")  # schemas with rates of operations of micro-benchmarks

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 from images.devtools import Tab, chromium
-from images.sites import NOBODY, Command, Refused, Site, call, make_site
+from images.sites import NOBODY, Command, Refused, Site, call, make_site, set_up
 
-from sifmark.core import paths
 from sifmark.core.settings import load_settings
 from sifmark.core.terminal import configure
 from sifmark.engines.apptainer.engine import user_flags
@@ -57,10 +56,7 @@ _refused: list[tuple[str, str]] = []
 @pytest.fixture(scope="session")
 def consumers() -> Path:
     """The folder with programs that read what we write."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "consumers"], check=False)
-    if done.returncode:
-        pytest.skip(f"no Lmod or Prometheus: {done.stderr[-200:]}")
-    return Path(done.stdout.strip())
+    return Path(set_up("consumers", "Lmod or Prometheus"))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sifmark.core import paths
 from sifmark.core.locks import file_lock
 from sifmark.core.settings import load_settings
@@ -96,6 +98,14 @@ def call(
     if check:
         assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def set_up(name: str, brings: str) -> str:
+    """Run a set-up of the project and return what it prints; skip the test where it cannot bring its programs."""
+    done = call([paths.CHECKOUT / "ci" / "setup" / name], check=False)
+    if done.returncode:
+        pytest.skip(f"no {brings}: {done.stderr[-200:]}")
+    return done.stdout.strip()
 
 
 def make_site(folder: Path) -> Site:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from documents import problems_of
-from images.sites import Command, Site, call
+from images.sites import Command, Site, call, set_up
 from unit.keys import make_key
 
 from sifmark.core import paths
@@ -40,10 +40,7 @@ pytestmark = pytest.mark.full
 @pytest.fixture
 def sifmark(built: Site, tmp_path: Path) -> Command:
     """Run a command in a folder of its own, on a cluster of two nodes."""
-    started = call([paths.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
-    if started.returncode:
-        pytest.skip(f"no Slurm: {started.stderr[-200:]}")
-    environment = {**built.environment, "SLURM_CONF": started.stdout.strip(), "PYTHONPATH": str(paths.ROOT)}
+    environment = {**built.environment, "SLURM_CONF": set_up("slurm", "Slurm"), "PYTHONPATH": str(paths.ROOT)}
 
     def run(*words: str, before: tuple[str, ...] = (), check: bool = True) -> subprocess.CompletedProcess[str]:
         argv = [*before, sys.executable, "-m", "sifmark", *words]

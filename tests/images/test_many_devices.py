@@ -8,7 +8,7 @@ from pathlib import Path
 import documentation
 import pytest
 from documentation import ROOT
-from images.sites import Command, Site, call
+from images.sites import Command, Site, set_up
 
 from sifmark.core import paths
 
@@ -37,12 +37,8 @@ def command_of(line: str) -> list[str]:
 @pytest.fixture(scope="module")
 def cluster() -> dict[str, str]:
     """Variables with which the launchers start tasks here."""
-    for what in ("slurm", "openmpi"):
-        done = call([paths.CHECKOUT / "ci" / "setup" / what], check=False)
-        if done.returncode:
-            pytest.skip(f"no {what}: {done.stderr[-200:]}")
-        if what == "slurm":
-            where = {"SLURM_CONF": done.stdout.strip()}
+    where = {"SLURM_CONF": set_up("slurm", "Slurm")}
+    set_up("openmpi", "Open MPI")
     return {**AS_ROOT, **CROWDED, **where}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from images.sites import Site, call, make_site
+from images.sites import Site, call, make_site, set_up
 
 from sifmark.core import paths
 
@@ -27,10 +27,7 @@ echo "task $SLURM_PROCID of $SLURM_STEP_NUM_TASKS on $SLURMD_NODENAME: $*"
 @pytest.fixture(scope="module")
 def cluster() -> dict[str, str]:
     """The variable by which Slurm's commands find the cluster."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
-    if done.returncode:
-        pytest.skip(f"no Slurm: {done.stderr[-200:]}")
-    return {"SLURM_CONF": done.stdout.strip()}
+    return {"SLURM_CONF": set_up("slurm", "Slurm")}
 
 
 @pytest.fixture

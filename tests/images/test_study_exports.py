@@ -15,7 +15,7 @@ from typing import Any
 import documents
 import pytest
 from documents import problems_of
-from images.sites import Site, call, make_site
+from images.sites import Site, call, make_site, set_up
 from unit.studies.exporting import WORST
 
 from sifmark.core import paths
@@ -63,19 +63,13 @@ cp "$PREPARED/$2.json" "$stage/result.json"
 @pytest.fixture(scope="module")
 def suites() -> Path:
     """The folder with ReFrame's program; JUBE's is in the system's."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "suites"], check=False)
-    if done.returncode:
-        pytest.skip(f"no ReFrame or JUBE: {done.stderr[-200:]}")
-    return Path(done.stdout.strip())
+    return Path(set_up("suites", "ReFrame or JUBE"))
 
 
 @pytest.fixture(scope="module")
 def cluster() -> dict[str, str]:
     """The variable by which Slurm's commands find the cluster."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
-    if done.returncode:
-        pytest.skip(f"no Slurm: {done.stderr[-200:]}")
-    return {"SLURM_CONF": done.stdout.strip()}
+    return {"SLURM_CONF": set_up("slurm", "Slurm")}
 
 
 @dataclass(frozen=True)

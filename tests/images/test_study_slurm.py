@@ -12,7 +12,7 @@ from pathlib import Path
 import documentation
 import pytest
 from documents import problems_of
-from images.sites import Site, call
+from images.sites import Site, call, set_up
 from unit.fake_studies import COMMANDS
 from unit.studies.exporting import WORST
 from unit.studies.slurms import FakeSlurm
@@ -70,11 +70,9 @@ if os.environ["SLURM_PROCID"] == "0":
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[dict[str, str]]:
     """The variable by which Slurm's commands find the cluster."""
-    done = call([paths.CHECKOUT / "ci" / "setup" / "slurm"], check=False)
-    if done.returncode:
-        pytest.skip(f"no Slurm: {done.stderr[-200:]}")
-    yield {"SLURM_CONF": done.stdout.strip()}
-    revive({"SLURM_CONF": done.stdout.strip()})
+    found = {"SLURM_CONF": set_up("slurm", "Slurm")}
+    yield found
+    revive(found)
 
 
 class Cluster:

@@ -31,8 +31,6 @@ _WITH_DEVICES = {
 }
 # Launchers and sites set these for ranks; `configuration.threads` says how many threads a run has.
 _ENVIRONMENT_OF_RANKS = tuple(ENVIRONMENT + prefix for prefix in ("NCCL_", "RCCL_", "TORCH_NCCL_", "OMP_NUM_THREADS"))
-# What distinguishes the rows of a table of scaling.
-SHOWN = (STRATEGY, DEVICES, NODES, STAGES, BATCH)
 
 
 def set_scaling(rows: Sequence[RepeatGroup]) -> None:
