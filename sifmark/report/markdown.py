@@ -38,7 +38,7 @@ def _parts(report: Report) -> Iterator[str]:
     yield " ".join(map(markdown_text, report.words.sentences))
     yield _facts(report)
     yield from _notices(report.notices)
-    yield markdown_text(report.trust.missing)
+    yield " ".join(filter(None, (markdown_text(report.trust.missing), report.trust.remedy)))
     if report.study and report.study.questions:
         yield "## Questions of the study"
         yield _list(report.study.questions)

@@ -3,6 +3,7 @@
 A number is in a report only if `compare` would print it: charts and tables take theirs from `ReportResults.compare`.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -292,8 +293,8 @@ class ReportResults:
 
     @cached_property
     def systems(self) -> tuple[str, ...]:
-        """The names of the systems in the order in which columns and colours have them: the baseline first."""
-        return tuple(sorted(self._values, key=lambda name: (self.value_of(name) != self.baseline, name)))
+        """The names of the systems in the order in which columns and colours have them: the baseline first, 8 before 16."""
+        return tuple(sorted(self._values, key=lambda name: (self.value_of(name) != self.baseline, _natural(name))))
 
     @cached_property
     def by_section(self) -> Mapping[SectionKey, Sequence[ReportResult]]:
@@ -366,6 +367,11 @@ class ReportResults:
         """What `compare` refuses of any metric, each group and field once."""
         every = (each for metric in self.metrics for each in self.compare(metric).refused)
         return tuple({(each.group, each.field): each for each in every}.values())
+
+
+def _natural(name: str) -> list[str | int]:
+    """Return by what names are in order, with numbers in them by their size; text and numbers take turns."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", name)]
 
 
 def section_of(observation: Observation) -> SectionKey:

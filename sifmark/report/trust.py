@@ -37,7 +37,8 @@ class Trust:
     verdict: str
     text: str
     notices: tuple[Notice, ...] = ()
-    missing: str = ""  # what of the study has no result, and what to do
+    missing: str = ""  # what of the study has no result
+    remedy: str = ""  # what to do about it
 
 
 def notices_of(results: ReportResults) -> tuple[Notice, ...]:
@@ -64,11 +65,11 @@ def trust_of(
     results: ReportResults, notices: Sequence[Notice], scorecard: Scorecard | None, study: Study | None = None
 ) -> Trust:
     """Return how many results have a reservation, and whether a number of the scorecard rests on one."""
-    missing = _missing(results, study) if study else ""
+    missing, remedy = _missing(results, study) if study else ("", "")
     if not results.measured:
-        return Trust("Nothing to publish:", "no result is a measurement", missing=missing)
+        return Trust("Nothing to publish:", "no result is a measurement", (), missing, remedy)
     if not notices:
-        return Trust("Nothing speaks against publication:", "no result has a reservation", missing=missing)
+        return Trust("Nothing speaks against publication:", "no result has a reservation", (), missing, remedy)
     marked = {each.observation.id for notice in notices for each in notice.results}
     have = "has" if len(marked) == 1 else "have"
     text = f"{len(marked)} of {counted(results.measured, 'result')} {have} a reservation"
@@ -76,7 +77,7 @@ def trust_of(
         inside = sum(not marked.isdisjoint(_results_of(results, point)) for point in scorecard.points)
         verb = "rests" if inside == 1 else "rest"
         text += f"; {inside or 'none'} of the {counted(len(scorecard.points), 'ratio')} below {verb} on one"
-    return Trust("Do not publish yet:", text, tuple(notices), missing)
+    return Trust("Do not publish yet:", text, tuple(notices), missing, remedy)
 
 
 def _results_of(results: ReportResults, point: Point) -> set[str]:
@@ -84,14 +85,14 @@ def _results_of(results: ReportResults, point: Point) -> set[str]:
     return {each.observation.id for each in (*point.results, *(results.of_row(baseline) if baseline else ()))}
 
 
-def _missing(results: ReportResults, study: Study) -> str:
-    """Return how many runs of a study are without a result or failed; nothing if none is."""
+def _missing(results: ReportResults, study: Study) -> tuple[str, str]:
+    """Return how many runs of a study are without a result or failed, and what to do; nothing if none is."""
     planned, missing = missing_runs(results, study)
     by_system = ", ".join(f"{short(name)} {count}" for name, count in missing.items())
     named = "" if results.anonymous else f" ({by_system})"
     parts = [f"{sum(missing.values())} have no result{named}"] if missing else []
     parts += [f"{len(results.failures)} failed or are no measurement"] if results.failures else []
     if not parts:
-        return ""
-    why = f"; sifmark study.status {study.words} says why, and sifmark study.run {study.words} does what is missing"
-    return f"Of {counted(planned, 'planned run')}, {listed(parts)}{why if missing else ''}."
+        return "", ""
+    why = f"`sifmark study.status {study.words}` says why, and `sifmark study.run {study.words}` does what is missing"
+    return f"Of {counted(planned, 'planned run')}, {listed(parts)}.", f"{why}." if missing else ""

@@ -306,12 +306,13 @@ def test_runs_without_a_result_are_counted_with_what_to_do(tmp_path: Path) -> No
     assert planned == 3 * once and sum(missing.values()) == 2 * once + 1, "one of three repeats, less one"
     trust = trust_of(few, notices_of(few), None, study)
     assert trust.missing.startswith(f"Of {planned} planned runs, {sum(missing.values())} have no result (alpha ")
-    assert f"sifmark study.status {study.name} says why" in trust.missing
+    assert trust.remedy.startswith(f"`sifmark study.status {study.name}` says why")
     of_variant = trust_of(few, (), None, replace(study, name=f"{study.name}-small", variant="small"))
-    assert f"sifmark study.status {study.name} --variant small says why" in of_variant.missing
+    assert of_variant.remedy.startswith(f"`sifmark study.status {study.name} --variant small` says why")
     assert "alpha" not in trust_of(replace(few, anonymous=True), (), None, study).missing
     whole = replace(study, groups=tuple(replace(group, repeats=1) for group in study.groups))
-    assert trust_of(results, (), None, whole).missing == ""
+    complete = trust_of(results, (), None, whole)
+    assert (complete.missing, complete.remedy) == ("", "")
 
 
 def test_rows_of_several_units_have_a_column_and_charts_a_panel_for_each(tmp_path: Path) -> None:

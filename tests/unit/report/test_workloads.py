@@ -49,6 +49,11 @@ def test_the_scaling_that_was_measured_is_one_curve_of_a_system(scaled: ReportRe
     assert STRONG in kinds, "the sweep beside it looks like strong scaling, and is not shown"
 
 
+def test_numbers_in_the_names_of_systems_are_in_order(tmp_path: Path) -> None:
+    documents = [samples.sample(site, "pictures", 8) for site in ("16", "node10", "8", "node9", "alpha")]
+    assert results_of(tmp_path, documents).systems == ("alpha", "8", "16", "node9", "node10")
+
+
 def test_the_best_is_on_the_fewest_devices(scaled: ReportResults) -> None:
     workload = workload_of(scaled, "training")
     assert workload.fewest == 1
