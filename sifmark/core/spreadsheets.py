@@ -63,4 +63,3 @@ def spreadsheet_text(text: str) -> str:
     shown = printable(text)
     begins = shown.lstrip().startswith(_FORMULA)
     return f"'{shown}" if begins and not _NUMBER.fullmatch(shown) else shown
-

@@ -19,7 +19,15 @@ from sifmark.report.results import (
 from sifmark.results.catalogue import MICROBENCHMARK, column_of
 from sifmark.results.comparison.compatibility import NUMERICS, format_value
 from sifmark.results.comparison.intervals import CONFIDENCE, Mean
-from sifmark.results.comparison.observation import CONCURRENCY, NODES, PLATFORM, PRECISION, Observation
+from sifmark.results.comparison.observation import (
+    CONCURRENCY,
+    NODES,
+    PLATFORM,
+    PRECISION,
+    SERVING_LOAD,
+    USERS,
+    Observation,
+)
 from sifmark.results.comparison.repeats import varying_fields
 from sifmark.results.comparison.scaling import BATCH, DEVICES, EXECUTION, STEPS, STRATEGY, THREADS, follows_devices
 from sifmark.results.comparison.tables import EXPECTED
@@ -30,11 +38,14 @@ MIB_PER_GIB = 1024.0
 LONGEST_NAME = 36  # characters of a label: fonts of readers may be wider than ours
 PER_DEVICE = "batch_size_per_device"  # of runs that keep it along their devices
 # The fields that readers look for first, in the order of columns.
-FIRST_FIELDS = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, BATCH)
+FIRST_FIELDS = (STRATEGY, DEVICES, NODES, PRECISION, CONCURRENCY, USERS, BATCH)
 _CHOICES = (DEVICES, STRATEGY, BATCH)  # they are worth a line of their own, whatever follows from them
+# What usually follows from other fields; of a load, from its rate and its clients.
+_FOLLOW = (STEPS, EXECUTION, f"{SERVING_LOAD}arrivals", f"{SERVING_LOAD}find_goodput")
 _HEADS = {
     DEVICES: "devices",
     CONCURRENCY: "clients",
+    USERS: "clients",
     BATCH: "batch size",
     "host.cpu_model.value": "CPU",
     "host.hostname.value": "host",
@@ -47,7 +58,8 @@ _VALUES = {
     DEVICES: "{} devices",
     NODES: "{} nodes",
     BATCH: "batch size {}",
-    CONCURRENCY: "{} clients",
+    **dict.fromkeys((CONCURRENCY, USERS), "{} clients"),
+    f"{SERVING_LOAD}rate": "{} requests/s",
     THREADS: "{} threads",
     PER_DEVICE: "batch size {} per device",
     "configuration.micro_batch_size": "micro-batch {}",
@@ -237,7 +249,7 @@ def variant(fields: Mapping[str, Any], names: Iterable[str]) -> str:
 
 
 def _follows(name: str) -> bool:
-    return name not in _CHOICES and (follows_devices(name) or name in (STEPS, EXECUTION))
+    return name not in _CHOICES and (follows_devices(name) or name in _FOLLOW)
 
 
 def _determined(name: str, systems: Iterable[Sequence[Point]], others: Sequence[str]) -> bool:

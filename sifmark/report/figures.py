@@ -47,17 +47,18 @@ from sifmark.report.forms import (
 )
 from sifmark.report.results import Point, ReportResult, ReportResults, Section
 from sifmark.report.svg import tick_text
-from sifmark.report.workloads import GENERATION, REQUESTS, Workload
+from sifmark.report.workloads import GENERATION, REQUESTS, SERVING, Workload
 from sifmark.results.comparison.intervals import mean
-from sifmark.results.comparison.observation import CONCURRENCY
+from sifmark.results.comparison.observation import SERVING_LOAD
 from sifmark.results.comparison.scaling import BATCH, DEVICES, WEAK
 from sifmark.results.marks import UNSTEADY
 from sifmark.results.numbers import format_number, format_quantity, format_scaled, scale_of
 
 MOST_FIGURES = 3
 RATE, MEMORY = "rate", "memory"
-ENERGY, FIRST_TOKEN, TOKEN_GAP = "energy_per_unit", "time_to_first_token_p50", "time_between_tokens_p50"
-TAIL, TARGET = "latency_p99", "time_to_target"
+ENERGY, FIRST_TOKEN = "energy_per_unit", "time_to_first_token_p50"
+TOKEN_GAP, TOKEN_TIME = "time_between_tokens_p50", "time_per_output_token_p50"
+TAIL, TARGET, GOODPUT = "latency_p99", "time_to_target", "goodput"
 ALLOCATED, PROCESS = "peak_allocated_memory", "peak_process_memory"
 LATENCY_PARTS = ("preprocessing", "transfer", "compute", "retrieval", "other")
 _FARTHEST_LIMIT = 8.0  # of the largest value: a limit of memory that is farther away is not drawn
@@ -128,11 +129,14 @@ class Lines:
 
     def _placed(self, workload: Workload, points: Iterable[Point]) -> Iterator[Place]:
         for point in points:
+            load = workload.load_of(point.fields)
+            if not load:
+                continue
             if self.over:
                 other = workload.beside(point, _metric(workload, self.over))
                 if other and other.value > 0:
                     yield (1 / other.value if self.inverse else other.value), point
-            elif load := workload.load_of(point.fields):
+            else:
                 yield float(load), point
 
     def _spots(self, workload: Workload, label: str, members: Iterable[Place], factor: float) -> tuple[Spot, ...]:
@@ -157,7 +161,7 @@ def _metric(workload: Workload, name: str) -> str:
 
 
 def _load_words(workload: Workload) -> str:
-    return "clients" if workload.load == CONCURRENCY else "batch size"
+    return "clients" if workload.has_clients else "batch size"
 
 
 def _devices(workload: Workload) -> str:
@@ -302,6 +306,45 @@ def rate_within_budget(workload: Workload) -> Figure | None:
     label = f"Highest rate with 99 % of requests within {limit}: " + "; ".join(f"{r.label} {r.text}" for r in rows)
     note = f"{unit}, the highest with p99 ≤ {limit}"
     return Figure(slug(workload.anchor, "within-budget"), f"Rate within {limit}", note, BarChart(label, rows).plot())
+
+
+def limits_text(point: Point) -> str:
+    """Return the limits of a goodput, for the first token and for each further one: `2 s / 100 ms`."""
+    limits = (point.fields.get(f"{SERVING_LOAD}{name}") for name in ("first_token_limit", "token_limit"))
+    return " / ".join(budget_text(limit) for limit in limits if limit)
+
+
+def goodputs(workload: Workload) -> dict[str, list[Point]]:
+    """Return the largest rates within limits by what these are, systems in their order; of a system the highest."""
+    best: dict[str, dict[str, Point]] = defaultdict(dict)
+    for point in workload.alone(GOODPUT):
+        known = best[limits_text(point)]
+        if point.system not in known or point.value > known[point.system].value:
+            known[point.system] = point
+    return {
+        limits: [known[name] for name in workload.results.systems if name in known] for limits, known in best.items()
+    }
+
+
+def goodput(workload: Workload) -> Figure | None:
+    """Return bars of the largest rate at which each system keeps the limits of its answers, or None without one."""
+    found, labels = goodputs(workload), system_labels(workload.results)
+    if not found:
+        return None
+    rows = [
+        BarRow(
+            place_of(workload.results, point.system),
+            labels[point.system],
+            ((point.value, f"{labels[point.system]}: {quantity_text(point.mean, point.unit)}"),),
+            format_number(point.value),
+            group=limits,
+        )
+        for limits, points in found.items()
+        for point in points
+    ]
+    label = "Goodput: " + "; ".join(f"{row.label} {row.text}, {row.group}" for row in rows)
+    note = "requests/s of which 99 % keep both limits: to the first token / to each further one"
+    return Figure(slug(workload.anchor, GOODPUT), "Requests within limits", note, BarChart(label, rows).plot())
 
 
 def time_to_target(workload: Workload) -> Figure | None:
@@ -494,6 +537,18 @@ _OF_KIND: Mapping[str, tuple[Draw, ...]] = {
         rate_within_budget,
         latency_parts,
         _ENERGY.draw,
+    ),
+    SERVING: (
+        Lines(
+            *("interactivity", "Throughput and interactivity", "output_token_throughput_per_device"),
+            over=TOKEN_TIME,
+            inverse=True,
+            named_at_top=True,
+            note="of a device; upper right is better; of a user: 1 / time per output token, median",
+        ).draw,
+        goodput,
+        Lines("first-token", "Time to the first token", FIRST_TOKEN, note="median").draw,
+        Lines("energy-by-clients", "Energy of a token by clients", "energy_per_output_token", is_log=True).draw,
     ),
 }
 _USUAL: tuple[Draw, ...] = (_BY_LOAD.draw, efficiency, _ENERGY.draw, _MEMORY.draw)

@@ -17,14 +17,14 @@ from sifmark.report.figures import (
     TOKEN_GAP,
     budget_of,
     budget_text,
+    goodputs,
     memory_metric,
     within_budget,
 )
 from sifmark.report.results import Point
 from sifmark.report.tables import Cell, Column, Kind, Row, Table, number_cell
-from sifmark.report.workloads import GENERATION, REQUESTS, TRAINING, Workload, ranked
+from sifmark.report.workloads import GENERATION, REQUESTS, SERVING, TRAINING, Workload, ranked
 from sifmark.results.catalogue import metric_label
-from sifmark.results.comparison.observation import CONCURRENCY
 from sifmark.results.comparison.scaling import DEVICES
 from sifmark.results.numbers import format_number, scale_of, split_interval
 
@@ -90,7 +90,7 @@ def _quantity(point: Point | None) -> Cell | None:
 
 def _load(workload: Workload, point: Point) -> Cell | None:
     load = workload.load_of(point.fields)
-    clients = counted(load, "client").partition(" ")[2] if workload.load == CONCURRENCY else ""
+    clients = counted(load, "client").partition(" ")[2] if workload.has_clients else ""
     small = ", ".join(filter(None, [clients, workload.variant_of(point)]))
     return Cell(f"{load:,}" if load else "", small) if load or small else None
 
@@ -148,6 +148,15 @@ def _within(workload: Workload, point: Point) -> Cell | None:
     return Cell(format_number(best.value), f"within {budget_text(budget)}", best.marks)
 
 
+def _goodput(workload: Workload, point: Point) -> Cell | None:
+    """Return the goodput of a system, with the limits that it was asked to keep; of several the first."""
+    for limits, points in goodputs(workload).items():
+        for each in points:
+            if each.system == point.system:
+                return Cell(format_number(each.value), limits, each.marks)
+    return None
+
+
 _AT, _ENERGY_COLUMN = ("Batch size", "", _load), ("Energy", "", _of_metric(ENERGY))
 _MEMORY_COLUMN: FilledColumn = ("Memory", "", _memory)
 _PEAK_COLUMN: FilledColumn = ("Of the peak", "", _peak)
@@ -165,5 +174,11 @@ _COLUMNS: Mapping[str, tuple[FilledColumn, ...]] = {
     REQUESTS: (
         *(("Load", "", _load), ("Latency", "p99 at that load", _of_metric(TAIL))),
         *(("Rate within a time", "of 99 % of requests", _within), _ENERGY_COLUMN, _MEMORY_COLUMN),
+    ),
+    SERVING: (
+        *(("Load", "", _load), ("First token", "p99 at that load", _of_metric("time_to_first_token_p99"))),
+        ("Token", "p99 at that load", _of_metric("time_per_output_token_p99")),
+        ("Goodput", "requests/s within limits", _goodput),
+        *(("Energy", "", _of_metric("energy_per_output_token")), _MEMORY_COLUMN),
     ),
 }

@@ -293,7 +293,7 @@ class ReportResults:
 
     @cached_property
     def systems(self) -> tuple[str, ...]:
-        """The names of the systems in the order in which columns and colours have them: the baseline first, 8 before 16."""
+        """The names of the systems in the order of columns and colours: the baseline first, and 8 before 16."""
         return tuple(sorted(self._values, key=lambda name: (self.value_of(name) != self.baseline, _natural(name))))
 
     @cached_property

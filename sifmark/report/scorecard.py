@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sifmark.report.describe import configuration_of, factor_text
-from sifmark.report.figures import ENERGY, TAIL, TOKEN_GAP
+from sifmark.report.figures import ENERGY, TAIL, TOKEN_GAP, TOKEN_TIME
 from sifmark.report.forms import ends_of, mark_ratio, place_of, system_labels
 from sifmark.report.results import Point, ReportResults
 from sifmark.report.svg import Anchor, Bar, Margins, Plot, Rule, Scale, Text, text_width, thinned
@@ -19,6 +19,7 @@ from sifmark.report.workloads import (
     GENERATION,
     REQUESTS,
     SAME,
+    SERVING,
     TRAINING,
     UNKNOWN,
     WORSE,
@@ -138,8 +139,8 @@ def _energy(workload: Workload) -> Shared | None:
 
 
 def _response(workload: Workload) -> Shared | None:
-    """Return the latency of requests, or the time between tokens, at the middle of the loads that systems share."""
-    metric = {REQUESTS: TAIL, GENERATION: TOKEN_GAP}.get(workload.kind, "")
+    """Return the latency of requests, or the time of a further token, at the middle of the loads that systems share."""
+    metric = {REQUESTS: TAIL, GENERATION: TOKEN_GAP, SERVING: TOKEN_TIME}.get(workload.kind, "")
     shared = workload.shared(metric) if metric else []
     most = max((len(each.points) for each in shared), default=0)
     loads = sorted(

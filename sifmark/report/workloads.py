@@ -17,12 +17,12 @@ from sifmark.report.results import Failure, Point, ReportResults, Section
 from sifmark.results.catalogue import MICROBENCHMARK, Direction, direction_of, headlines, rates
 from sifmark.results.comparison.compare import compare_observations
 from sifmark.results.comparison.intervals import CANNOT_TELL, Ratio
-from sifmark.results.comparison.observation import CONCURRENCY, PRECISION, Observation
+from sifmark.results.comparison.observation import CONCURRENCY, PRECISION, USERS, Observation
 from sifmark.results.comparison.repeats import RepeatGroup, Scaling
 from sifmark.results.comparison.scaling import BATCH, DEVICES, THROUGHPUT, WEAK
 
-TRAINING, INFERENCE, REQUESTS, GENERATION = "training", "inference", "requests", "generation"
-_ORDER = (TRAINING, "sampling", INFERENCE, GENERATION, REQUESTS, MICROBENCHMARK)  # of kinds of run
+TRAINING, INFERENCE, REQUESTS, GENERATION, SERVING = "training", "inference", "requests", "generation", "serving"
+_ORDER = (TRAINING, "sampling", INFERENCE, GENERATION, REQUESTS, SERVING, MICROBENCHMARK)  # of kinds of run
 _USUAL_DATA = "synthetic"
 MORE, NO_DIFFERENCE = "more", "no difference shown"  # verdicts of ratios
 BETTER, WORSE, SAME, UNKNOWN = "better", "worse", "same", "cannot-tell"
@@ -128,11 +128,16 @@ class Workload:
     @property
     def load(self) -> str:
         """The field that says how much a device has to do at once: its batch size, or its number of clients."""
-        return CONCURRENCY if self.kind == REQUESTS else BATCH
+        return {REQUESTS: CONCURRENCY, SERVING: USERS}.get(self.kind, BATCH)
+
+    @property
+    def has_clients(self) -> bool:
+        """Whether its load is that of clients, each of which waits for its answer."""
+        return self.load in (CONCURRENCY, USERS)
 
     @property
     def load_name(self) -> str:
-        return "number of clients" if self.kind == REQUESTS else "batch size"
+        return "number of clients" if self.has_clients else "batch size"
 
     def points(self, metric: str) -> list[Point]:
         """Return the points of a metric that have a value, in the order of `compare`; none where that refuses."""
@@ -171,13 +176,13 @@ class Workload:
         return tuple(each for each in self.section.failures if self.has(each.result.observation))
 
     def load_of(self, fields: Mapping[str, Any]) -> int:
-        """Return the load of a result: its batch size or number of clients; 0 if it has none."""
+        """Return the load of a result: its batch size or number of clients; 0 if it has none, as requests at a rate."""
         load = fields.get(self.load)
         return load if isinstance(load, int) else 0
 
     def load_text(self, load: int) -> str:
         """Return a load in words: `batch size 1,024`, `1 client`."""
-        return counted(load, "client") if self.kind == REQUESTS else f"batch size {load:,}"
+        return counted(load, "client") if self.has_clients else f"batch size {load:,}"
 
     def variant_of(self, point: Point) -> str:
         """Return what tells a point from others of its system at the same load, in words: `compile true`."""

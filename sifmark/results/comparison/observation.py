@@ -15,6 +15,8 @@ SETTING = SETTING_PREFIX
 PRECISION, PRECISION_KIND = f"{SETTING}precision", f"{SETTING}precision_kind"
 COMPILED, CONCURRENCY = f"{SETTING}compile", f"{SETTING}concurrency"
 SERVING = "serving"  # the load on an engine
+SERVING_LOAD = f"{SETTING}{SERVING}."  # how its fields begin
+USERS = f"{SERVING_LOAD}concurrency"
 PREFILL = "prefill_throughput"  # a metric that only generation has
 # The data that a target was evaluated on. The same data may have another path, so their number identifies them.
 EVALUATED = f"{SETTING}evaluated"
@@ -133,7 +135,7 @@ def _settings(document: Document) -> dict[str, Any]:
     configuration, names = document["configuration"], _distinguishing()
     settings = {SETTING + key: hashable(value) for key, value in configuration.items() if key in names - {SERVING}}
     load = configuration.get(SERVING) or {}  # each of its settings is one of its own
-    settings |= {f"{SETTING}{SERVING}.{key}": hashable(value) for key, value in load.items()}
+    settings |= {f"{SERVING_LOAD}{key}": hashable(value) for key, value in load.items()}
     settings[PRECISION_KIND] = precision_kind(configuration) or MIXED
     settings[COMPILED] = settings[COMPILED] or False  # as results have it whose `compile` is no mode
     for name, default in _defaults().items():

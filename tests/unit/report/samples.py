@@ -70,6 +70,43 @@ def of_requests(site: str, clients: int, repeat: int = 1, **changes: Any) -> dic
     )
 
 
+def of_serving(site: str, clients: int | None = None, repeat: int = 1, **changes: Any) -> dict[str, Any]:
+    """A valid result of serving to clients, or of the search for a goodput."""
+    speed = SYSTEMS[site][1] * (1 + repeat / 100)
+    load = {
+        "engine": "vllm",
+        "arrivals": "closed" if clients else "poisson",
+        "rate": None if clients else 4.0,
+        "burstiness": None,
+        "concurrency": clients,
+        "prompt_lengths": [128, 128],
+        "answer_lengths": [64, 64],
+        "first_token_limit": 2.0,
+        "token_limit": 0.1,
+        "find_goodput": not clients,
+    }
+    rate = 90.0 * speed * (clients or 8) / ((clients or 8) + 4)
+    token = 0.01 * (1 + (clients or 8) / 8) / speed
+    metrics = {
+        "throughput": (rate / 64, "requests/s"),
+        "output_token_throughput": (rate, "tokens/s"),
+        "output_token_throughput_per_device": (rate, "tokens/s"),
+        **{f"time_per_output_token_p{share}": (token, "s") for share in (50, 90, 99)},
+        **{f"time_to_first_token_p{share}": (0.1 + token, "s") for share in (50, 90, 99)},
+        "energy_per_output_token": (0.5 / speed, "J/token"),
+        **({} if clients else {"goodput": (3.0 * speed, "requests/s")}),
+    }
+    document = sample(
+        *(site, "texts", 1, repeat),
+        workload__task="serving",
+        workload__unit="requests",
+        configuration__serving=load,
+        **changes,
+    )
+    document["metrics"] |= {name: {"value": value, "unit": unit} for name, (value, unit) in metrics.items()}
+    return document
+
+
 def documents_of_study() -> Iterator[dict[str, Any]]:
     """Yield a study: two systems, two workloads, three batches, three repeats; and what failed."""
     for repeat in range(1, REPEATS + 1):
