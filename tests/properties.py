@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "steady", derandomize=True, deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
-)
+USUAL = 60  # examples of a property
+STEADY = settings(derandomize=True, deadline=None, max_examples=USUAL, suppress_health_check=[HealthCheck.too_slow])
+
+settings.register_profile("steady", STEADY)
+# The gate draws a quarter of them: pytest --hypothesis-profile=gate.
+settings.register_profile("gate", STEADY, max_examples=USUAL // 4)
 
 
 def load_profile():
     """Let this hold for all tests that come now."""
     settings.load_profile("steady")
+
+
+def examples(count: int) -> int:
+    """Return how many examples of a property to draw that needs another number of them than usual."""
+    return max(count * settings.default.max_examples // USUAL, 1)

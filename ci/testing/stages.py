@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-GATE = ("-m", "not full")
+GATE = ("-m", "not full", "--hypothesis-profile=gate")
 # The oldest Python that mypy can read code for. The tests on a real 3.8 prove that ours runs there.
 OLDEST_FOR_MYPY = "3.10"
 # Inputs of every stage: how it is run and set up.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.keys import make_key
 
 from sifmark.commands.command_line import main
@@ -75,7 +76,7 @@ BOTH = st.integers(0, len(GENUINE) - 1).flatmap(
 )
 
 
-@settings(max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(120), suppress_health_check=list(HealthCheck))
 @given(BOTH)
 def test_no_change_of_two_fields_raises(drawn: tuple[int, forgeries.Edit, forgeries.Edit]) -> None:
     """One that hides the other may be accepted."""

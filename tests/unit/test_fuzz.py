@@ -11,6 +11,7 @@ import documents
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.engines.test_sif import sif_bytes
 
 from sifmark.core import paths
@@ -63,7 +64,7 @@ def refuses(action: Callable[[], object], *errors: type[Exception]) -> None:
         pass
 
 
-fuzz = settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+fuzz = settings(max_examples=examples(EXAMPLES), suppress_health_check=list(HealthCheck))
 RESULTS = [json.dumps(documents.from_image(name)).encode() for name in ("training", "inference", "out_of_memory")]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Rendezvous
@@ -28,7 +29,7 @@ SECRET, HELLO = b"a secret of this launch", Hello(1, "n", "h", "0", "image", "ru
 WORDS = list(HELLO)
 HERE = Launch("torchrun", 0, 2, 0, (f"of {os.getpid()}",), "127.0.0.1", None)
 NONCE = "0123456789abcdef" * 2
-ATTACKS = settings(max_examples=300)
+ATTACKS = settings(max_examples=examples(300))
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=40),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

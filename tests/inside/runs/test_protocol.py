@@ -9,6 +9,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
+from properties import examples
 
 from entrypoints.contract.messages import (
     PHASES,
@@ -109,7 +110,7 @@ def test_a_loss_may_be_any_number(loss):
 
 
 @given(some.recursive(some.none() | some.booleans() | some.floats() | some.text(), some.lists, max_leaves=12))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_nothing_that_json_can_say_raises_anything_else(fields):
     for name in TYPES:
         with contextlib.suppress(MessageError):

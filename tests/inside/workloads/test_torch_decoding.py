@@ -189,7 +189,10 @@ def test_packed_weights_change_no_text(precision):
 # Half precision
 
 
-@pytest.mark.parametrize("workload", ["gpt2", "bert_base", "resnet50", "mobilenet_v3_small", "image_compression"])
+@pytest.mark.parametrize(
+    "workload",
+    ["gpt2", "bert_base", pytest.param("resnet50", marks=pytest.mark.full), "mobilenet_v3_small", "image_compression"],
+)
 def test_weights_that_are_kept_in_half_precision_compute_what_autocast_computes(workload):
     """Bit by bit: autocast does to them at every call what was done once."""
     card = cards.load()[workload]

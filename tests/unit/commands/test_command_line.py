@@ -119,13 +119,13 @@ def test_help_loads_nothing_that_only_commands_need() -> None:
 @pytest.mark.parametrize(
     ("words", "same"),
     [
-        ("build --help", "build --help"),
+        pytest.param("build --help", "build --help", marks=pytest.mark.full),
         ("help build", "build --help"),
         ("build --dry-run no-such-image", "build -n no-such-image"),
         ("bild", "bild"),
-        ("results.validate RESULT RESULT", "results.validate RESULT RESULT"),
+        pytest.param("results.validate RESULT RESULT", "results.validate RESULT RESULT", marks=pytest.mark.full),
         ("results.validate RESULT --json", "results.validate --format json RESULT"),
-        ("run resnet50-cpu --steps 3", "run resnet50-cpu --steps 3"),
+        pytest.param("run resnet50-cpu --steps 3", "run resnet50-cpu --steps 3", marks=pytest.mark.full),
     ],
 )
 def test_inv_behaves_as_sifmark_does(words: str, same: str, tmp_path: Path) -> None:

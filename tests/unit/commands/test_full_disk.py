@@ -35,7 +35,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
     "words",
     [
         ["report", str(RESULTS), "--output", "full/report"],
-        ["report.site", str(RESULTS), "--output", "full/site"],
+        pytest.param(["report.site", str(RESULTS), "--output", "full/site"], marks=pytest.mark.full),
         ["results.export", str(RESULTS), "--output", "full/runs.parquet"],
     ],
     ids=lambda words: str(words[0]),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel as Bytes
 from tokenizers.models import BPE, WordLevel
@@ -74,7 +75,7 @@ def test_other_text_by_the_same_characters(tmp_path: Path) -> None:
 
 
 @given(st.text(alphabet="ab\n", max_size=40), st.integers(1, 5))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_stretches_hold_every_line_once(tmp_path_factory: pytest.TempPathFactory, text: str, most: int) -> None:
     folder = tmp_path_factory.mktemp("s")
     files = [text_file(folder, text, name) for name in ("a.txt", "b.txt")]

@@ -10,6 +10,7 @@ from typing import Any
 from documents import valid, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from sifmark.core.schemas import fast_validator
 from sifmark.report.anonymous import WITHHELD, anonymiser_of
@@ -103,7 +104,7 @@ def test_sites_stay_unless_they_are_to_be_replaced() -> None:
 NAMES = st.text(string.ascii_lowercase + string.digits + "-.", min_size=3, max_size=12)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.lists(NAMES, min_size=1, max_size=5), st.randoms(use_true_random=False))
 def test_labels_depend_on_results_alone(hosts: list[str], chance: random.Random) -> None:
     results = []

@@ -84,7 +84,9 @@ def in_browser(charts: list[Figure], folder: Path, width: int = 340, *options: s
     return look
 
 
-@pytest.mark.parametrize("width", [340, 600])  # a column of a page or a phone, and a wide one
+@pytest.mark.parametrize(
+    "width", [340, pytest.param(600, marks=pytest.mark.full)]
+)  # a column of a page or a phone, and a wide one
 def test_words_of_charts_can_be_read(charts: list[Figure], tmp_path: Path, width: int) -> None:
     look = in_browser(charts, tmp_path, width)
     assert len(look["charts"]) == len(charts) >= 9

@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from sifmark.report.forms import (
     Axis,
@@ -26,7 +27,7 @@ from sifmark.results.comparison.intervals import Ratio
 
 PLACES = st.floats(1e-6, 1e12)
 VALUES = st.just(0.0) | st.floats(1e-12, 1e15)
-FEW = settings(max_examples=30)
+FEW = settings(max_examples=examples(30))
 
 
 def drawn(plot: Plot) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.refusals import refused
 from unit.report import samples
 from unit.report.chart_results import with_fields
@@ -127,7 +128,7 @@ STATES: dict[str, Document] = {
 }
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(SPEEDS, st.sampled_from(sorted(STATES)), st.booleans())
 def test_numbers_are_those_of_compare_and_have_their_marks(speeds: list[float], mark: str, one_system: bool) -> None:
     def documents() -> Iterable[Document]:
@@ -234,7 +235,7 @@ def test_texts_of_anybody_are_text(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert "bdi" in around, f"{data} may turn around what follows it"
 
 
-@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_the_same_results_give_the_same_bytes(tmp_path: Path, real: bool) -> None:
     folder = samples.study(tmp_path / "study", real)
     files = sorted(map(str, folder.glob("*.json")))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.report import samples
 
 import sifmark
@@ -45,7 +46,7 @@ def numbers(rows: list[Row]) -> set[Number]:
     return {(row["id"], row["metric"], float(row["value"])) for row in rows if row["value"] not in (None, "")}
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(RUNS)
 def test_no_run_is_lost_on_the_way_to_its_reader(
     tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str], drawn: list[tuple[str, str, int, str]]

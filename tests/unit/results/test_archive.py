@@ -14,6 +14,7 @@ import documents
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.keys import make_key
 from unit.refusals import refused
 
@@ -395,7 +396,7 @@ def test_archives_have_a_largest_size(tmp_path: Path, whole: Path, monkeypatch: 
         write_archive(tmp_path / "x.tar.gz", FIELDS, members())
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_a_damaged_archive_is_refused_or_reads_the_same(data: st.DataObject) -> None:
     stream = _WHOLE

@@ -19,6 +19,7 @@ import documents
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.refusals import refused
 
 from sifmark.commands.compare import compare
@@ -110,7 +111,7 @@ APART = ("workload__identity", "workload__task", "data__source")
 SAME_LINE = tuple(name for name in CHANGES if name != "configuration__seed")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(CHOICES, st.randoms(use_true_random=False))
 def test_a_line_is_what_differs_in_nothing_that_matters(choices: list[dict[str, Any]], chance: random.Random) -> None:
     results = [result(**choice) for choice in choices]
@@ -224,7 +225,7 @@ UNFIT: dict[str, list[Any]] = {
 DRAWN = st.lists(st.fixed_dictionaries({n: st.sampled_from(v) for n, v in (UNLIKE | UNFIT).items()}), max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(DRAWN, st.sets(st.sampled_from(sorted(UNLIKE | UNFIT))))
 def test_a_group_is_refused_exactly_for_the_fields_that_keep_it_apart(
     drawn: list[dict[str, Any]], allowed: set[str]
@@ -393,7 +394,7 @@ SETTINGS: dict[str, list[Any]] = {
 DRAWN_SETTINGS = st.fixed_dictionaries({name: st.sampled_from(values) for name, values in SETTINGS.items()})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(DRAWN_SETTINGS, st.lists(DRAWN_SETTINGS, min_size=1, max_size=4))
 def test_the_nearest_baseline_is_the_one_that_differs_in_the_fewest_settings(
     asked: dict[str, Any], choices: list[dict[str, Any]]

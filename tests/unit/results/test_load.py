@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import ValidationError
+from properties import examples
 from unit.refusals import refused
 
 from sifmark.commands.answers import TABLE
@@ -140,7 +141,7 @@ def dump(value: Any, ascii_only: bool, blank: str) -> str:
     return json.dumps(value, ensure_ascii=ascii_only)
 
 
-@settings(max_examples=1500)
+@settings(max_examples=examples(1500))
 @given(PAIRS, st.booleans(), st.sampled_from(["", " ", "\n "]))
 def test_parsing_refuses_what_the_standard_library_refuses_when_it_is_strict(
     value: Any, ascii_only: bool, blank: str
@@ -312,7 +313,7 @@ def test_a_path_without_results_is_wrong_usage(tmp_path: Path) -> None:
             list(load_results(str(path)))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.full) for seed in (1, 2, 3))])
 def test_garbled_files_are_judged_and_never_crash(seed: int) -> None:
     """Bytes of real documents cut, doubled, swapped and overwritten."""
     chance = random.Random(seed)

@@ -10,6 +10,7 @@ import documents
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 
 from sifmark.commands.answers import output_style
 from sifmark.core.console import align_columns, fold, text_width
@@ -101,7 +102,7 @@ CHOICES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(CHOICES, min_size=1, max_size=8, unique_by=str),
     st.sampled_from(WIDTHS),

@@ -155,7 +155,8 @@ def test_a_baseline_keeps_every_mark_and_the_session_of_a_run(baselines: Path, m
 
 
 @pytest.mark.parametrize(("tonight", "code"), [
-    ([100.1, 99.9, 100.2], 0), ([80.1, 79.9, 80.2], 7), ([100.1, 99.9], 0), (None, 4)
+    ([100.1, 99.9, 100.2], 0), ([80.1, 79.9, 80.2], 7), pytest.param([100.1, 99.9], 0, marks=pytest.mark.full),
+    pytest.param(None, 4, marks=pytest.mark.full)
 ], ids=["same", "slower", "few", "no result"])  # fmt: skip
 def test_the_script_for_every_night_does_what_its_page_says(
     baselines: Path, tmp_path: Path, tonight: list[float] | None, code: int

@@ -63,7 +63,7 @@ def test_benjamini_and_hochberg_worked_by_hand() -> None:
 
 
 @pytest.mark.parametrize("noise", [normal, heavy_tailed, slow_nights])
-@pytest.mark.parametrize("count", [12, 30, 90])
+@pytest.mark.parametrize("count", [12, 30, pytest.param(90, marks=pytest.mark.full)])
 def test_noise_alone_is_rarely_reported(noise: Noise, count: int) -> None:
     generator = random.Random(count)
     reported = sum(bool(places(noise(generator, count), labels(generator, count))) for _ in range(SERIES))

@@ -10,7 +10,7 @@ from sifmark.studies.analysis.fleet import FEWEST, deviating, tail_of
 from sifmark.studies.analysis.tails import Fleet, Judged, judge
 
 
-@pytest.mark.parametrize("size", [5, 8, 16, 64])
+@pytest.mark.parametrize("size", [5, 8, 16, pytest.param(64, marks=pytest.mark.full)])
 def test_a_healthy_fleet_has_an_outlier_as_often_as_stated(size: int) -> None:
     trials, level, chance = 600, 0.05, random.Random(size)
     alarms = sum(bool(deviating(fleet(size, chance), level)) for _ in range(trials))
@@ -79,7 +79,9 @@ def noise(freedom: float, chance: random.Random) -> float:
 
 
 @pytest.mark.parametrize("freedom", [3.0, 5.0])
-@pytest.mark.parametrize(("measures", "runs", "nodes"), [(1, 1, 16), (6, 1, 64), (1, 3, 64)])
+@pytest.mark.parametrize(
+    ("measures", "runs", "nodes"), [(1, 1, 16), pytest.param(6, 1, 64, marks=pytest.mark.full), (1, 3, 64)]
+)
 def test_heavy_tails_are_seldom_outliers(freedom: float, measures: int, runs: int, nodes: int) -> None:
     """With limits of normal noise alone, up to nearly every such screening has one."""
     chance = random.Random(f"{freedom} {measures} {runs} {nodes}")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.refusals import refused
 from unit.studies.test_published_comparison import Result, repeats, result, written
 
@@ -166,7 +167,7 @@ RUNS = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(RUNS)
 def test_no_ratio_is_of_another_workload_task_or_unit(run: tuple[Any, ...]) -> None:
     workload, task, device, batch, precision, count, unit, simulated = run

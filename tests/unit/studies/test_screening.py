@@ -269,6 +269,7 @@ def test_limits_that_are_no_fractions_are_refused(limits: tuple[float, float]) -
         Limits(*limits)
 
 
+@pytest.mark.full
 def test_the_false_alarm_rate_of_whole_screenings_is_the_stated_one(tmp_path: Path) -> None:
     level, trials, alarms = 0.2, 25, 0
     for seed in range(trials):

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.refusals import refused
 from unit.studies.exporting import HOSTILE, IMAGES, OPTIONS, STUDY, plan, run, seconds_of
 
@@ -53,7 +54,7 @@ exec "$@"
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1).filter(
     lambda name: name not in (".", "..") and len(name.encode()) < 200
 )
-SLOW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @dataclass(frozen=True)
@@ -334,7 +335,7 @@ def test_the_folder_of_a_study_is_no_key_of_it() -> None:
 # The words themselves
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 @example(list(HOSTILE))
 def test_every_shell_reads_words_back(texts: list[str]) -> None:

@@ -12,6 +12,7 @@ import tomlkit
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from properties import examples
 from unit.refusals import refused
 
 from sifmark.core import paths
@@ -505,7 +506,7 @@ RANDOM = st.recursive(
 )
 
 
-@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300)
+@hypothesis_settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(300))
 @given(data=st.data())
 def test_any_values_give_errors_and_no_traceback(tmp_path: Path, data: st.DataObject) -> None:
     """Values of any kind take the place of those of a valid file."""
