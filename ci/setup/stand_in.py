@@ -217,13 +217,12 @@ def normal(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def requirements(description: Description) -> Iterator[str]:
-    """Yield the pinned wheels that an index has, without hashes, which prove nothing for stand-ins."""
+    """Yield the pinned wheels without hashes, which prove nothing for stand-ins."""
     if "requirements" not in description:
         return
-    made_here = {path.stem for path in (REPOSITORY / "recipes" / "built").glob("*.toml")}
     path = REPOSITORY / description["requirements"].format(platform=platform.machine())
     for line in path.read_text().splitlines():
-        if line and not line.startswith("#") and line.partition("==")[0] not in made_here:
+        if line and not line.startswith("#"):
             yield line.split(" --hash", 1)[0]
 
 

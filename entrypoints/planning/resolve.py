@@ -25,11 +25,11 @@ from entrypoints.planning import (
 from entrypoints.planning.arguments import Options
 from entrypoints.planning.configuration import Configuration
 from entrypoints.planning.device_defaults import ChosenFor
+from entrypoints.serving.early_stopping import REQUESTS
 from entrypoints.system import host
 from entrypoints.system.image import binding_hint, target
 
 SMOKE = {"batch_size": 2, "steps": 4, "warmup_steps": 1}
-REQUESTS = 700  # timed by default: a 99th percentile needs 662
 IDLE_SECONDS = 5.0  # fifty readings at the default period; an energy needs twenty
 IMAGES_FOR = {  # what to take for a kind of device that an image does not have
     "cuda": "an image of the recipe cuda (NVIDIA) or rocm (AMD)",

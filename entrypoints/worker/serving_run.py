@@ -19,6 +19,7 @@ from entrypoints.planning.configuration import Configuration
 from entrypoints.results import serving as judgement
 from entrypoints.serving import checkpoint
 from entrypoints.serving.client import Answered, Client, Load
+from entrypoints.serving.early_stopping import REQUESTS
 from entrypoints.serving.engine import Engine, EngineSettings
 from entrypoints.serving.load import Serving, plan, prompt
 from entrypoints.serving.rate_search import RateSearch
@@ -30,7 +31,6 @@ SWITCH_INTERVAL = 0.0005  # s, after which a thread of Python lets another one r
 # Parts of a run's requests: each has draws of its own. Trials follow.
 FIRST, WARMUP, TIMED, TRIALS = range(4)
 MOST_LATE = 3  # trials in which the client was late, and which are repeated
-LEAST_TRIAL = 700  # requests of a trial: 662 prove a 99th percentile with one over the limit
 
 
 def load_engine(name: str) -> Engine:
@@ -158,7 +158,7 @@ class ServingRun:
 
     async def trial(self, rate: float, part: int) -> tuple[int, str | None]:
         """Return how many requests of a trial were answered, and which limit was not kept. It ends when one is lost."""
-        load = self.load(part, max(LEAST_TRIAL, len(self.loads[TIMED].planned)), rate)
+        load = self.load(part, max(REQUESTS, len(self.loads[TIMED].planned)), rate)
         answers: list[Served] = []
         begun = time.monotonic()
 

@@ -45,19 +45,11 @@ def statement(plan: Plan, subjects: dict[str, str], builder: str) -> bytes:
 
 
 def _dependencies(plan: Plan) -> list[dict[str, Any]]:
-    """Return base, lock, sources of wheels that are made here, and commit as SLSA resource descriptors."""
+    """Return base, lock and commit as SLSA resource descriptors."""
     base = plan.recipe.base
     dependencies: list[dict[str, Any]] = [
         {"uri": f"docker://{base.reference}", "digest": {"sha256": plan.base.digest.removeprefix("sha256:")}},
         {"name": plan.recipe.lock(plan.target).name, "digest": {"sha256": plan.lock_hash.removeprefix("sha256:")}},
-    ]
-    dependencies += [
-        {
-            "uri": f"pkg:pypi/{built.name}@{built.version}",
-            "digest": {"sha256": built.source.removeprefix("sha256:")},
-            "annotations": {"madeInto": built.wheel},
-        }
-        for built in plan.recipe.built
     ]
     if plan.base.stand_in:
         dependencies[0]["annotations"] = {"standIn": True}

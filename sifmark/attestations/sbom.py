@@ -14,7 +14,6 @@ from sifmark import __version__
 from sifmark.attestations.packages import PYTHON, Package
 from sifmark.core.files import compact_json
 from sifmark.recipes.plan import Plan
-from sifmark.recipes.render import SITE
 
 # Imported where documents are drafted: they take a while to import, and most commands draft none.
 if TYPE_CHECKING:
@@ -98,12 +97,6 @@ def _finish_cyclonedx(draft: dict[str, Any], name: str, version: str, key: str, 
     }
 
 
-def _source(plan: Plan, package: Package) -> str:
-    """Return `sha256:<hex>` of the source that the wheel of a package of ours is made of, or an empty text."""
-    ours = package.kind == PYTHON and package.place == f"/{SITE}"
-    return next((built.source for built in plan.recipe.built if ours and built.name == package.name), "")
-
-
 def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     from spdx_tools.spdx.jsonschema.document_converter import DocumentConverter
     from spdx_tools.spdx.model import Actor, ActorType, CreationInfo, Document, Relationship, RelationshipType
@@ -124,7 +117,6 @@ def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
             supplier=package.supplier,
             url=package_url(package),
             licence=package.licence,
-            source=_source(plan, package),
         )
         for number, package in enumerate(packages, start=1)
     ]
@@ -145,7 +137,7 @@ def _spdx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
 
 
 def _spdx_package(
-    spdx_id: str, name: str, version: str, *, supplier: str, url: str = "", licence: str = "", source: str = ""
+    spdx_id: str, name: str, version: str, *, supplier: str, url: str = "", licence: str = ""
 ) -> "SpdxPackage":
     from spdx_tools.spdx.model import Actor, ActorType, ExternalPackageRef, ExternalPackageRefCategory
     from spdx_tools.spdx.model.package import Package as SpdxPackage
@@ -159,7 +151,6 @@ def _spdx_package(
         supplier=Actor(ActorType.ORGANIZATION, supplier),
         files_analyzed=False,
         license_declared=SpdxNoAssertion(),
-        source_info=f"its wheel is made of the source distribution {source}" if source else None,
         comment=f"its record says of its licence: {licence}" if licence else None,
         external_references=[ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", url)]
         if url
@@ -179,7 +170,7 @@ def _cyclonedx(plan: Plan, packages: Iterable[Package]) -> dict[str, Any]:
     bom = Bom(
         serial_number=uuid5(NAMESPACE_URL, _SPACE),
         metadata=BomMetaData(component=image, timestamp=_NO_DATE),
-        components=[base, *(_cyclonedx_package(package, _source(plan, package)) for package in packages)],
+        components=[base, *map(_cyclonedx_package, packages)],
     )
     bom.register_dependency(image, [base])
     return dict(json.loads(JsonV1Dot6(bom).output_as_string()))
@@ -203,7 +194,7 @@ def _cyclonedx_base(plan: Plan) -> "Component":
     )
 
 
-def _cyclonedx_package(package: Package, source: str) -> "Component":
+def _cyclonedx_package(package: Package) -> "Component":
     from cyclonedx.model import Property
     from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.contact import OrganizationalEntity
@@ -211,7 +202,6 @@ def _cyclonedx_package(package: Package, source: str) -> "Component":
     from packageurl import PackageURL
 
     url = package_url(package)
-    properties = {"sifmark:place": package.place, "sifmark:source": source}
     return Component(
         type=ComponentType.LIBRARY,
         name=package.name,
@@ -220,5 +210,5 @@ def _cyclonedx_package(package: Package, source: str) -> "Component":
         bom_ref=f"{url}#{package.place}" if package.place else url,
         purl=PackageURL.from_string(url),
         licenses=[DisjunctiveLicense(name=package.licence)] if package.licence else [],
-        properties=[Property(name=name, value=value) for name, value in properties.items() if value],
+        properties=[Property(name="sifmark:place", value=package.place)] if package.place else [],
     )

@@ -13,7 +13,6 @@ ROOT = CHECKOUT if IS_CHECKOUT else PACKAGE / "bundle"
 
 RECIPES = ROOT / "recipes"
 LOCKS = RECIPES / "locks"
-BUILT = RECIPES / "built"
 HARDWARE = RECIPES / "hardware"
 SCHEMAS = ROOT / "schemas"
 STUDIES = ROOT / "studies"

@@ -50,7 +50,7 @@ def _check(target: Target) -> None:
 
 
 def _resolve(recipe: Recipe, target: Target, settings: Settings, progress: Step) -> list[LockedWheel]:
-    """Return the wheels, each with the hash of the one file that fits best, and those that are made here."""
+    """Return the wheels, each with the hash of the one file that fits best."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         report = folder / "report.json"
@@ -59,8 +59,7 @@ def _resolve(recipe: Recipe, target: Target, settings: Settings, progress: Step)
         command += _versions(recipe, target, settings, folder, progress)
         run_with_indexes(command, recipe, settings, progress, environment=pip_variables(settings))
         items = json.loads(report.read_text())["install"]
-    built = [LockedWheel(wheel.name, wheel.version, wheel.wheel.removeprefix("sha256:")) for wheel in recipe.built]
-    return built + [
+    return [
         LockedWheel(
             item["metadata"]["name"].lower().replace("_", "-"),
             item["metadata"]["version"],

@@ -15,43 +15,6 @@ UNRESOLVED = "unresolved"
 
 
 @dataclass(frozen=True)
-class BuiltWheel:
-    """A pure Python wheel: the source that it is made of, and what its build sees."""
-
-    name: str
-    version: str
-    source: str  # `sha256:<hex>` of the archive in the index
-    wheel: str  # `sha256:<hex>` of the wheel
-    tools: tuple[str, ...]  # wheels that the build uses, as lines of a lock
-    requires: tuple[str, ...]  # what the package needs beside a framework and NumPy
-    environment: dict[str, str]  # during the build
-
-    @property
-    def requirement(self) -> str:
-        """The source as a line of pip's requirements."""
-        return f"{self.name}=={self.version} --hash={self.source}"
-
-
-def read_built_wheel(path: Path) -> BuiltWheel:
-    """Read and check a description. Raises UsageError naming file, key and remedy."""
-    document = read_toml(path, "built-1.0")
-    if document["name"] != path.stem:
-        remedy = f"name the file {document['name']}.toml"
-        raise UsageError(f"{path} describes {document['name']}", remedy, code="document-invalid")
-    return BuiltWheel(
-        **{key: document[key] for key in ("name", "version", "source", "wheel")},
-        tools=tuple(document["tools"]),
-        requires=tuple(document["requires"]),
-        environment=dict(document.get("environment", {})),
-    )
-
-
-def load_built_wheel(name: str) -> BuiltWheel:
-    """Read a description by its package's name. Raises UsageError."""
-    return read_built_wheel(paths.BUILT / f"{name}.toml")
-
-
-@dataclass(frozen=True)
 class Base:
     """The image that a recipe builds on. `digests` maps a platform to `sha256:<hex>` or `unresolved`."""
 
@@ -99,7 +62,6 @@ class Recipe:
     driver: Driver | None
     access: Access | None  # None for a CPU, which needs no device files
     requires: tuple[str, ...]  # what we ask of the wheel index; the lock names what was resolved
-    built: tuple[BuiltWheel, ...]  # what the index has as a source only; `requires` has what it needs
     index: str | None  # the framework vendor's own wheel index, beside the one pip knows
     environment: dict[str, str]
 
@@ -128,7 +90,6 @@ def read_recipe(path: Path) -> Recipe:
     wheels, driver = document["wheels"], document.get("driver")
     hardware = _hardware(document, path)
     names = (hardware.name, *hardware.aliases) if hardware else ()
-    built = tuple(map(load_built_wheel, wheels.get("built", ())))
     return Recipe(
         name=path.stem,
         title=document["title"],
@@ -138,8 +99,7 @@ def read_recipe(path: Path) -> Recipe:
         base=_base(document["base"]),
         driver=driver and Driver(driver["name"], driver["minimum"]),
         access=access_of(document) or (hardware.access if hardware else None),
-        requires=(*wheels["requires"], *(needed for wheel in built for needed in wheel.requires)),
-        built=built,
+        requires=tuple(wheels["requires"]),
         index=wheels.get("index"),
         environment=dict(document.get("environment", {})),
     )

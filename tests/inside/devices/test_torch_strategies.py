@@ -6,11 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from training_ranks import parallelism, trained  # noqa: E402
+from training_ranks import parallelism, small_card, trained  # noqa: E402
 
+from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.group import Mesh  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch.strategies import versions  # noqa: E402
+from entrypoints.planning import arguments  # noqa: E402
+from entrypoints.planning.resolve import resolve  # noqa: E402
+from entrypoints.system.facts import MIB  # noqa: E402
+from entrypoints.worker import memory_estimate  # noqa: E402
 
 STEPS = 20
 NETWORKS = ("gpt2", "bert_base", "lstm", "image_compression", "resnet50", "bert_large_pretraining_128")
@@ -184,13 +189,36 @@ def test_options_change_no_loss(strategy, options, by):
 
 @needs_meshes
 @pytest.mark.full
-@pytest.mark.parametrize("strategy", ["fsdp", "tensor tensor=2", "pipelined stages=2"])
-def test_half_precision_differs_by_rounding_only(strategy):
-    """Shards gather normalisations in half precision, too, and stages send it."""
+@pytest.mark.parametrize(
+    ("strategy", "workload"),
+    [
+        ("fsdp", "gpt2"),
+        ("tensor tensor=2", "gpt2"),
+        ("pipelined stages=2", "gpt2"),
+        ("pipelined stages=2", "llama_8b_lora"),
+    ],
+)
+def test_half_precision_differs_by_rounding_only(strategy, workload):
+    """Shards gather normalisations in half precision, too, and stages send it. What is not trained is kept in it."""
     parts = {"accumulation": 2} if "stages" in strategy else {}
-    alone, _ = trained("gpt2", None, 6, accumulation=2, precision="bf16")
-    together, _ = trained("gpt2", strategy, 6, precision="bf16", **parts)
+    alone, (single,) = trained(workload, None, 6, accumulation=2, precision="bf16")
+    together, ranks = trained(workload, strategy, 6, precision="bf16", **parts)
     assert together == pytest.approx(alone, rel=1e-3)
+    assert [rank["norm"] for rank in ranks] == 2 * [pytest.approx(single["norm"], rel=1e-4)]
+
+
+@needs_meshes
+@pytest.mark.full
+def test_ranks_hold_as_many_bytes_of_adapters_and_frozen_weights_as_were_estimated():
+    """Frozen weights are gathered in half precision, and so they are kept in it."""
+    alone, _ = trained("llama_8b_lora", None, 3, accumulation=2, precision="bf16")
+    together, ranks = trained("llama_8b_lora", "fsdp", 3, precision="bf16")
+    assert together == pytest.approx(alone, rel=1e-3)
+    words = ["llama_8b_lora", "--precision", "bf16", "--batch-size", "2", "--strategy", "fsdp", "--replicas", "2"]
+    run = resolve(arguments.parse(words), cards.load()[words[0]], {"framework": "pytorch", "device": "cuda"})
+    card = small_card(words[0])
+    estimated = 2 * memory_estimate.estimate(card, run).model * MIB
+    assert sum(rank["bytes"] for rank in ranks) + 3 * 4 * card.problem["trained"] == pytest.approx(estimated)
 
 
 @pytest.mark.parametrize(

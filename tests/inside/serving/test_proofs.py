@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entrypoints.results.metrics.metric import LEAST
-from entrypoints.serving.early_stopping import most_over
+from entrypoints.serving.early_stopping import REQUESTS, most_over
 from entrypoints.serving.rate_search import WIDTH, RateSearch
 
 
@@ -18,6 +18,10 @@ from entrypoints.serving.rate_search import WIDTH, RateSearch
 def test_percentiles_need_as_many_requests_as_prove_one_over_the_limit(share):
     assert most_over(LEAST[share], share) == 1
     assert most_over(LEAST[share] - 1, share) == 0
+
+
+def test_the_requests_of_a_run_prove_a_99th_percentile():
+    assert most_over(REQUESTS, 0.99) == 1
 
 
 # Of MLPerf's table for the 99th percentile: inference_rules, "early stopping".

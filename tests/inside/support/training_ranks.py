@@ -198,14 +198,14 @@ def train(job):
     output = session.infer_request(batch).output
     (after,) = losses_of(session, batch, 1)
     weights = session.weights()
+    held = [getattr(weight, "to_local", lambda weight=weight: weight)() for weight in session.model.parameters()]
     report = {
         "losses": [*losses, after],
         "used": used,
         "norm": float(sum((weight.astype("float64") ** 2).sum() for weight in weights.values()) ** 0.5),
         "names": sorted(weights),
-        "held": sum(
-            p.numel() if not hasattr(p, "to_local") else p.to_local().numel() for p in session.model.parameters()
-        ),
+        "held": sum(each.numel() for each in held),
+        "bytes": sum(each.numel() * each.element_size() for each in held),
         "output": len(output[0] if isinstance(output, tuple) else output),
         "execution": session.facts.execution,
         **(drops(session.model.network) if job.get("dropout") else {}),

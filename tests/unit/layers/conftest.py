@@ -40,7 +40,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(paths, "LOCKS", locks)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
-    recipe = replace(load_recipe("cpu"), name="tiny", requires=("tiny",), built=(), index=None)
+    recipe = replace(load_recipe("cpu"), name="tiny", requires=("tiny",), index=None)
     recipe.lock(TARGET).write_text(f"tiny==1.0 --hash={sha256_file(wheel)}\n")
     settings = Settings(cache=tmp_path / "cache", dist=tmp_path / "dist")
     return Site(recipe, wheel, settings, tmp_path / "log")

@@ -45,7 +45,10 @@ class SharedOptimizer(DataParallel):
     engine = "ZeroRedundancyOptimizer"
 
     def optimizer(self, model: Objective, rule: OptimizerRule, fused: bool) -> Any:
-        """Return the optimizer. Raises RunError (`unsupported`) if there are fewer tensors than ranks."""
+        """Return the optimizer. Raises RunError (`unsupported`) if there are fewer tensors than ranks.
+
+        A rank sends its share in one message, unless weights are in channels_last: in one buffer they would lose that.
+        """
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         tensors, ranks = len(list(model.parameters())), dist.get_world_size()
@@ -59,7 +62,9 @@ class SharedOptimizer(DataParallel):
         def of_share(groups: Any) -> torch.optim.Optimizer:
             return RULES[rule.name](groups, rule, fused)
 
-        return ZeroRedundancyOptimizer(parameter_groups(model, rule), of_share)  # type: ignore[arg-type]
+        together = all(weight.is_contiguous() for weight in model.parameters())
+        groups: Any = parameter_groups(model, rule)
+        return ZeroRedundancyOptimizer(groups, of_share, parameters_as_bucket_view=together)
 
 
 def replicated(model: Any, hardware: torch.device, group: dist.ProcessGroup | None = None) -> DistributedDataParallel:

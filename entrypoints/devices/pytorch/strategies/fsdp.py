@@ -12,12 +12,15 @@ import torch
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
 
 from entrypoints.workloads.pytorch.build import Objective
 
 # Numbers of a unit, at least: gathering 10^8 bytes is bound by links, and not by starting to.
 # torchtitan's units of Llama 3 8B have 2.2e8.
 LEAST_UNIT = 50_000_000
+# PyTorch 2.7 refuses units with frozen weights in another precision than trained ones; this version does not.
+FROZEN_APART = (2, 10)
 
 
 def shard(
@@ -46,6 +49,8 @@ def shard(
     for unit, again in (*((unit, reshard) for unit in units(blocks)), rest):
         for module in unit if isinstance(unit, list) else [unit]:
             model.fill(module, hardware)  # of a model that is deferred, so that no host has all of it either
+            if policy.param_dtype is not None and torch.__version__ >= FROZEN_APART:
+                narrow_frozen(module, policy.param_dtype)
         whole: Any = fully_shard(
             unit,
             mesh=mesh,
@@ -72,6 +77,13 @@ def units(blocks: Iterable[nn.Module]) -> Iterator[list[nn.Module]]:
             row, numbers = [], 0
     if row:
         yield row
+
+
+def narrow_frozen(module: nn.Module, dtype: torch.dtype) -> None:
+    """Cast what is not trained of a module to the precision in which it is gathered, unless it is sharded already."""
+    for parameter in module.parameters():
+        if not parameter.requires_grad and not isinstance(parameter, DTensor):
+            parameter.data = parameter.data.to(dtype)
 
 
 def gathered_dtype(model: Objective, dtype: torch.dtype | None) -> torch.dtype | None:

@@ -283,7 +283,7 @@ class Meshed(Strategy):
 
     def weights(self, model: Objective) -> Mapping[str, np.ndarray]:  # noqa: ARG002 - others do
         """Return copies of all weights by name, gathered from all ranks."""
-        own = dict(self.named(lambda parameter: parameter))
+        own = {name: weight.float() for name, weight in self.named(lambda parameter: parameter)}
         if not self.stages:
             return {name: weight.cpu().clone().numpy() for name, weight in own.items()}
         copies = {}
