@@ -1,6 +1,7 @@
 """The pages of the documentation as tests read them: their blocks and links."""
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,20 @@ def blocks(page: Path) -> list[Block]:
 def commands(page: Path) -> list[str]:
     """Return the commands of a page's `sh` blocks, in order."""
     return [line for block in blocks(page) if block.language == "sh" for line in block.lines if line.strip()]
+
+
+def own_commands(page: Path) -> Iterator[list[str]]:
+    """Yield the words after `sifmark` of each command of a page: in blocks for shells, and in code within lines."""
+    text = page.read_text()
+    shells = [block for block in blocks(page) if block.language in ("sh", "console", "text")]
+    lines = [
+        line.removeprefix("$ ") for block in shells for line in "\n".join(block.lines).replace("\\\n", "").split("\n")
+    ]
+    lines += re.findall(r"`(sifmark [^`]+)`", _BLOCK.sub("", text))
+    for part in (part for line in lines for part in re.split(r"\s(?:\|\||&&|\||;)\s", line)):
+        match = re.fullmatch(r"(?:\w+=\S* |! )*(?:\S+/)?sifmark (.+)", part.strip())
+        if match:
+            yield shlex.split(match[1], comments=True)
 
 
 def sessions(block: Block) -> Iterator[tuple[str, list[str]]]:

@@ -18,6 +18,7 @@ PACKING = "tests/unit/studies/test_study_archive.py"
 
 ACCEPTANCE, HISTORY = "tests/unit/studies/test_acceptance.py", "tests/unit/studies/test_explained_history.py"
 QUICK = "tests/unit/doctor/test_quick_screening.py"
+REGISTER, PUSHED = "tests/unit/report/test_register.py", "tests/unit/publish/test_publish_results.py"
 
 
 def _fault(name: str, symbol: str, was: str, becomes: str, *tests: str) -> Fault:
@@ -56,7 +57,35 @@ def _quick_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
     return Fault(name, "sifmark/doctor", symbol, was, becomes, (QUICK,), ".venv")
 
 
+def _register_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/report/site", symbol, was, becomes, (REGISTER,), ".venv")
+
+
+def _pushed_fault(name: str, symbol: str, was: str, becomes: str) -> Fault:
+    return Fault(name, "sifmark/publish", symbol, was, becomes, (PUSHED,), ".venv")
+
+
 STUDIES = (
+    _register_fault("no signature is checked", "_read", "signer_of(Path(file), self.keys)", "self.keys[0]"),
+    _register_fault("whoever signs a run again shares it", "_collect", "earlier == signer", "True"),
+    _register_fault(
+        "a rank needs no verdict", "_ranked", "ratio(point.row, other.row, point.metric).verdict == MORE", "True"
+    ),
+    _register_fault("a busy host has a rank", "_doubt", "ratio(point.row, point.row, point.metric).withheld", "''"),
+    _register_fault("what does not compare is ranked", "_alike", "not _problems([*others, example])", "True"),
+    _register_fault(
+        "settings may differ in a ranking",
+        "_configuration",
+        "{**settings, DEVICES: fields.get(DEVICES)}",
+        "{DEVICES: fields.get(DEVICES)}",
+    ),
+    _pushed_fault(
+        "a result refers to any image", "push_results", "image.annotations.get(IDENTITY) != identity", "False"
+    ),
+    _pushed_fault(
+        "an artifact has files of any name", "_fetch", "set(titles) - {results[0], results[0] + SUFFIX}", "set()"
+    ),
+    _pushed_fault("an artifact of another image is read", "_fetch", "manifest.subject.digest != image", "False"),
     _script_fault("words of scripts are not quoted", "word", "shlex.quote(text)", "text"),
     _script_fault("a pattern of paths is a command", "pattern", "word(match[0])", "match[0]"),
     _script_fault("a folder of a script is code", "shell_files", "word(str(folder))", "str(folder)"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 from sifmark.commands import framework as cli
 from sifmark.commands.answers import TABLE, Table, answer, answer_record, list_left_out
 from sifmark.core.console import counted, fraction, printable
+from sifmark.core.errors import UsageError
 from sifmark.core.files import human_size
+from sifmark.core.keys import require_trusted_keys
 from sifmark.core.terminal import output, output_table, status, warn
 
 if TYPE_CHECKING:
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
     from sifmark.core.settings import Settings
     from sifmark.report.report import Report
+    from sifmark.report.site.site import SiteOptions
 
 anonymous_flag = cli.flag("--anonymous", "Replace hosts, users and paths by labels.")
 anonymous_sites_flag = cli.flag("--anonymous-sites", "Replace names of sites too.")
@@ -126,34 +131,45 @@ def _report_left_out(report: Report) -> None:
 
 
 @cli.command("report.site", example="report.site results/ --output public/")
-@cli.argument("folders", "Folders with results of studies, sites or dates.", "FOLDER", nargs=-1)
+@cli.argument(
+    "folders",
+    "Folders with results of studies, sites or dates; of a register also images that results refer to: "
+    "oras://HOST/PATH:TAG.",
+    "FOLDER",
+    nargs=-1,
+)
 @cli.by_option
 @cli.option("--title", "Title of the site. [default: the folder's name]", "TEXT")
 @cli.option("--charts", "Most charts; the rest has tables alone. [default: 1000]", "N", least=0)
 @cli.flag("--with-results", "Also copy the results, and link to them.")
 @anonymous_flag
 @anonymous_sites_flag
+@cli.signature_flag
+@cli.key_option
 @cli.output_option("Folder of the site. [default: public]", "FOLDER", "target")
 @cli.format_option
 def site(
     folders: Sequence[str],
+    settings: Settings,
     by: str = "",
     title: str = "",
     charts: int = 1000,
     with_results: bool = False,
     anonymous: bool = False,
     anonymous_sites: bool = False,
+    require_signature: bool = False,
     target: str = "public",
     form: str = TABLE,
 ) -> None:
     """Write a site of many studies and dates: static pages.
 
     With the history of each configuration, and a page for each device, workload and study. It needs no
-    network, so any web server will do.
+    network, so any web server will do. With --require-signature it is a register: only what a trusted key has
+    signed counts, each number says whose it is, and systems are ranked as far as they compare.
     """
-    from sifmark.report.site.folder import folder_of_site, write_site
-    from sifmark.report.site.pages import site_pages
-    from sifmark.report.site.site import SiteOptions, copies, make_site
+    from sifmark.publish.results import ADDRESS, fetch_results
+    from sifmark.report.site.folder import folder_of_site
+    from sifmark.report.site.site import SiteOptions
 
     options = SiteOptions(
         title=title,
@@ -162,15 +178,37 @@ def site(
         anonymous=anonymous or anonymous_sites,
         anonymous_sites=anonymous_sites,
         with_results=with_results,
+        trusted_keys=tuple(settings.keys) if require_signature else None,
     )
     folder_of_site(Path(target))
-    made = make_site([Path(folder) for folder in folders], options)
+    images = [each for each in folders if each.startswith(ADDRESS)]
+    local = [Path(each) for each in folders if each not in images]
+    if not images:
+        _write_site(local, options, target, form)
+        return
+    if not require_signature:
+        remedy = "add --require-signature, and --key FILE.pub for each that you trust"
+        raise UsageError("anybody may have pushed what is in a registry", remedy, code="invalid-option")
+    require_trusted_keys(settings.keys)
+    with TemporaryDirectory(prefix="sifmark-") as fetched:
+        unfetched = fetch_results(images, Path(fetched))
+        more = replace(options, fetched=Path(fetched), unfetched=tuple(unfetched))
+        _write_site(local, more, target, form)
+
+
+def _write_site(folders: Sequence[Path], options: SiteOptions, target: str, form: str) -> None:
+    from sifmark.report.site.folder import write_site
+    from sifmark.report.site.pages import site_pages
+    from sifmark.report.site.site import copies, make_site
+
+    made = make_site(folders, options)
     status(f"{counted(len(made.results.members), 'result')} read")
     pages = dict(site_pages(made))
     vanished = write_site(Path(target), {**copies(made), **pages})
     list_left_out(made.results.invalid, made.results.duplicates, "left out, not valid")
+    list_left_out(made.results.unsigned, label="left out, nobody vouches for it")
     count = sum(name.endswith(".html") for name in pages)
-    document = {
+    document: dict[str, Any] = {
         "folder": target,
         "pages": count,
         "removed": len(vanished),
@@ -181,5 +219,12 @@ def site(
         "invalid": len(made.results.invalid),
         "duplicates": made.results.duplicates,
     }
-    text = f"written: {printable(target)}/index.html and {counted(count - 1, 'page')} more"
+    if made.results.signed:
+        document |= {
+            "signers": made.results.signers,
+            "unsigned": made.results.unsigned,
+            "rankings": len(made.rankings),
+        }
+    index = printable(str(Path(target) / "index.html"))
+    text = f"written: {index} and {counted(count - 1, 'page')} more"
     answer_record(form, document, lambda: output(text))

@@ -1,4 +1,4 @@
-"""Commands for results: show, validate, sign, verify, trace, export."""
+"""Commands for results: show, validate, sign, verify, push, trace, export."""
 
 from __future__ import annotations
 
@@ -173,6 +173,26 @@ def _verdict(file: Path, keys: Sequence[str]) -> tuple[str | None, str | None]:
         if isinstance(error, UsageError):
             raise
         return None, error.cause
+
+
+@cli.command("results.push", example="results.push results/ --registry registry.site.example/sifmark")
+@cli.results_argument()
+@cli.registry_option
+@cli.tag_option
+@cli.format_option
+def push_files(paths: Iterable[str], settings: Settings, registry: str = "", tag: str = "", form: str = TABLE) -> None:
+    """Attach signed result files to their images in a registry.
+
+    Each file, with its signature, refers to the image that made its results. `report.site` reads them there.
+    """
+    from sifmark.publish.results import push_results
+    from sifmark.results.load import files_of
+
+    pushed = list(push_results(list(files_of(paths)), registry, tag, settings))
+    documents = [{"file": each.file, "reference": each.reference, "image": each.image} for each in pushed]
+    rows = [tuple(document.values()) for document in documents]
+    shown = "\n".join(printable(f"pushed: {each.file}: {each.reference}") for each in pushed)
+    answer(form, documents, Table(("file", "reference", "image"), rows), lambda: output(shown))
 
 
 @cli.command("results.trace", example="results.trace result.json")

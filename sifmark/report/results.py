@@ -23,6 +23,7 @@ from sifmark.results.identity import RunIdentity, identity_of
 from sifmark.results.marks import Mark, marks_of_number, marks_of_result
 
 SITE, ACCELERATOR = "site", "accelerator.name"
+SIGNER = "signer"  # of a register: the trusted key that signed a result, which is in no document
 OURS = "results"  # the side of a report's own results; that of a reference is the other
 UNKNOWN = "unknown"  # the name of a system that results do not name
 

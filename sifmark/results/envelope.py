@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sifmark import __version__
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.core.files import compact_json, read_bounded, sha256_bytes, sha256_file, write_text
-from sifmark.core.keys import key_files, key_id
+from sifmark.core.keys import key_files, key_id, require_trusted_keys
 from sifmark.results.load import load_file, parse
 
 if TYPE_CHECKING:
@@ -85,6 +85,13 @@ def signer_of(file: Path, keys: Sequence[str]) -> str:
         return key_id(trusted)
     cause = "its signature is by none of the keys that this site trusts, or is not valid"
     raise SifmarkError(cause, _UNTRUSTED_REMEDY, code="signature-untrusted")
+
+
+def require_usable(keys: Sequence[str]) -> None:
+    """Raise UsageError unless some of the keys that a site trusts could sign results, and each of those reads."""
+    require_trusted_keys(keys)
+    for trusted in key_files(keys):
+        _public_key(trusted)
 
 
 def _statement(name: str, digest: str, predicate_type: str, predicate: dict[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import documentation
 import pytest
 from documents import problems_of
 from images.sites import Command, Site, call, set_up
@@ -33,6 +34,13 @@ unit   = "GFLOP/s"
 """
 SLOW = Path("/sys/fs/cgroup/cpu/sifmark-test-slow")  # of control groups of version 1
 SECONDS = 900
+# What the commands of pages for clusters name, and what this one has.
+HERE = {
+    "--nodes n[01-16] --image cuda --devices 4": "--nodes n[1-2] --image cpu",
+    "--image cuda --fail --textfile /var/lib/node_exporter/sifmark.prom /shared/screenings": (
+        "--image cpu --devices 1 --fail --textfile node.prom fleet"
+    ),
+}
 
 pytestmark = pytest.mark.full
 
@@ -47,6 +55,15 @@ def sifmark(built: Site, tmp_path: Path) -> Command:
         return call(argv, check=check, cwd=tmp_path, env=environment)
 
     return run
+
+
+def of_page(page: str, start: str) -> list[str]:
+    """Return the words of the one command of a page that begins so, with the names of this cluster."""
+    commands = map(" ".join, documentation.own_commands(paths.CHECKOUT / "docs" / page))
+    (command,) = {each for each in commands if each.startswith(start)}
+    for theirs, ours in HERE.items():
+        command = command.replace(theirs, ours)
+    return command.split()
 
 
 def wait_for_runs(sifmark: Command, study: str) -> None:
@@ -64,9 +81,9 @@ def test_a_contract_is_measured_on_two_nodes_and_accepted_or_refused(sifmark: Co
     file = tmp_path / "contract.toml"
     file.write_text(CONTRACT.format(value=0.001))
     key, public = make_key(tmp_path, "site")
-    sifmark("study.accept", "contract.toml", "--on", "slurm", "--nodes", "n[1-2]", "--image", "cpu")
-    wait_for_runs(sifmark, "contract-acceptance/contract.toml")
-    accepted = sifmark("study.accept", "contract.toml", "--key", str(key), "--json")
+    sifmark(*of_page("acceptance.md", "study.accept contract.toml --on slurm"))
+    wait_for_runs(sifmark, *of_page("acceptance.md", "study.status contract-acceptance")[1:])
+    accepted = sifmark(*of_page("acceptance.md", f"study.accept contract.toml --key {key.name}"), "--json")
     document = json.loads(accepted.stdout)
     assert document["verdict"] == "pass" and len(document["evidence"]) == 6
     assert [node["node"] for node in document["clauses"][0]["nodes"]] == ["n1", "n2"]
@@ -93,18 +110,18 @@ def slow() -> Iterator[Path]:
 
 
 def test_a_slow_node_is_found_within_three_minutes(sifmark: Command, slow: Path, tmp_path: Path) -> None:
-    words = ("study.screen", "--quick", "--image", "cpu", "--devices", "1", "--fail", "fleet")
+    words = of_page("screening.md", "study.screen --quick --image cuda --fail --textfile")
     first = sifmark(*words, "--node", "n2", check=False)
     assert first.returncode == 8 and "0 earlier screenings" in first.stdout
     file = tmp_path / "fleet" / "n2.json"
     fill(file, json.loads(file.read_text()))
     into = ("srun", "-w", "n1", "-n1", "sh", "-c", f'echo $$ > {slow}/tasks; exec "$@"', "sh")
     began = time.monotonic()
-    found = sifmark(*words, "--textfile", "n1.prom", before=into, check=False)
+    found = sifmark(*words, before=into, check=False)
     assert time.monotonic() - began < 200  # three minutes, and the start of Python in the same group
     assert found.returncode == 7 and found.stdout.startswith("n1: named: ")
     assert "scontrol update nodename=n1 state=drain" in found.stderr
-    assert 'sifmark_screen_verdict{node="n1",verdict="named"} 1' in (tmp_path / "n1.prom").read_text()
+    assert 'sifmark_screen_verdict{node="n1",verdict="named"} 1' in (tmp_path / "node.prom").read_text()
     state = call(["sinfo", "--noheader", "--node", "-o", "%N %T"], env=os.environ | {"SLURM_CONF": conf()})
     assert "drain" not in state.stdout  # nothing was changed
 

@@ -3,10 +3,13 @@
 import tomllib
 from pathlib import Path
 
+import click
 import documentation
 import pytest
 from documentation import PAGES, README, ROOT, WRITTEN, Block, name
 
+from sifmark.commands import command_line  # noqa: F401 - which declares all commands
+from sifmark.commands.framework import COMMANDS
 from sifmark.core.settings import load_settings
 from sifmark.studies.acceptance.contract import Contract
 from sifmark.studies.acceptance.template import TEMPLATE
@@ -59,6 +62,25 @@ def test_settings_and_studies_in_pages_are_valid(page: Path, monkeypatch: pytest
             file = tmp_path / ("study.toml" if is_study else "sifmark.toml")
             file.write_text(text)
             assert load_study(str(file)).groups if is_study else load_settings()
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=name)
+def test_every_command_of_a_page_has_options_and_choices_that_exist(page: Path) -> None:
+    """Also commands that need a cluster, a registry or an accelerator, which no test executes."""
+    for name_of_command, *words in documentation.own_commands(page):
+        if not name_of_command[0].isalpha() or name_of_command.isupper():
+            continue  # an option of all commands, an assignment, or a word that stands for any command
+        assert name_of_command in COMMANDS, f"sifmark {name_of_command}"
+        command = COMMANDS[name_of_command]
+        context = click.Context(command)
+        try:
+            values, _, given = command.make_parser(context).parse_args(list(words))
+        except click.BadOptionUsage as error:  # an option is named without what follows it
+            assert error.option_name == words[-1], f"sifmark {name_of_command} {words}"
+            continue
+        for option in given:
+            if isinstance(option.type, click.Choice) and not option.multiple:
+                option.type.convert(values[option.name], option, context)
 
 
 def test_an_output_is_compared_with_what_a_page_shows() -> None:

@@ -15,7 +15,7 @@ from sifmark.report.site.series import SeriesHistory, change_text, changed_with,
 from sifmark.report.site.site import Site
 from sifmark.results.marks import Mark
 
-INDEX, HISTORY, RESULTS, STYLE = "index.html", "history.html", "results.html", "style.css"
+INDEX, HISTORY, RANKING, RESULTS, STYLE = "index.html", "history.html", "ranking.html", "results.html", "style.css"
 MOST_CHANGES = 10  # on the first page
 MOST_LISTED = 200  # files of a list
 MOST_IN_LIST = 5000  # rows of the list of all results
@@ -42,6 +42,8 @@ def site_pages(site: Site) -> Iterator[tuple[str, bytes]]:
     for series in site.history.with_page:
         yield page("series.html.j2", series_page(series), _series_title(series), series=series)
     yield page("history.html.j2", HISTORY, "History", changes=site.history.changes())
+    if site.results.signed:
+        yield page("ranking.html.j2", RANKING, "Rankings")
     yield page("results.html.j2", RESULTS, "All results", script=script(), script_hash=script_hash())
     yield page("index.html.j2", INDEX, site.title)
 

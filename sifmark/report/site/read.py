@@ -7,6 +7,7 @@ metrics, and the environment of its run for the history; equal ones are kept onc
 import os
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,11 +22,13 @@ import orjson
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.anonymous import FILE, Anonymiser, anonymiser_of
+from sifmark.report.results import SIGNER
 from sifmark.results.catalogue import KINDS, headlines
 from sifmark.results.comparison.compatibility import FIELDS
 from sifmark.results.comparison.observation import PREFILL, Observation, observe
 from sifmark.results.comparison.scaling import THROUGHPUT
 from sifmark.results.documents import metric_value, metrics_of, value_at
+from sifmark.results.envelope import require_usable, signer_of
 from sifmark.results.load import LoadedResult, load_file, result_files, run_keys
 from sifmark.results.marks import marks_of_result
 from sifmark.results.rules import violations_of
@@ -100,15 +103,46 @@ class SiteResult:
         return replace(self.observation, fields={**self.observation.fields, **self.about, STARTED: self.started})
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where the files of a site are, and what it calls them: by their paths from a folder that has them all."""
+
+    folder: Path
+    fetched: Path | None = None  # another one, with what came from registries: HOST/PATH/NAME ...
+
+    def name(self, file: str) -> str:
+        """Return the name of a file or folder."""
+        path = Path(file)
+        within = self.fetched if self.fetched and path.is_relative_to(self.fetched) else self.folder
+        return path.relative_to(within).as_posix()
+
+    def path(self, name: str) -> Path:
+        """Return the file or folder of a name."""
+        path = self.fetched / name if self.fetched and name else None
+        return path if path and path.exists() else self.folder / name
+
+    @property
+    def title(self) -> str:
+        """What to call them all; empty if they only came from registries."""
+        return "" if self.folder == self.fetched else self.folder.resolve().name
+
+
 @dataclass
 class SiteResults:
     """All results below a folder, each run counted once, and what was left out."""
 
-    folder: Path
+    places: Places
     members: list[SiteResult] = field(default_factory=list)
     invalid: list[str] = field(default_factory=list)  # file and first problem
+    unsigned: list[str] = field(default_factory=list)  # of a register: file, and why no trusted key vouches for it
     duplicates: int = 0
     labels: Anonymiser | None = None  # in place of names of hosts, users and paths
+    signed: bool = False  # whether results count only if a trusted key has signed them: a register
+
+    @property
+    def signers(self) -> dict[str, int]:
+        """How many results each key has signed."""
+        return dict(sorted(Counter(str(each.observation.fields[SIGNER]) for each in self.members).items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +150,20 @@ class _Reading:
     """A document of a file: a result with what identifies its run, or the problem."""
 
     problem: str = ""
+    unsigned: bool = False  # whether the problem is that no trusted key vouches for it
     result: SiteResult | None = None
     keys: tuple[bytes, ...] = ()
+
+
+def places_of(folders: Sequence[Path], fetched: Path | None = None) -> Places:
+    """Return the places of some folders. Raises UsageError for one that is not there."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"no folder {folder}", "name a folder with results of runs", code="result-missing")
+    if fetched and not folders:
+        return Places(fetched, fetched)
+    single = len(folders) == 1
+    return Places(folders[0] if single else Path(os.path.commonpath([each.absolute() for each in folders])), fetched)
 
 
 def read_results(
@@ -126,46 +172,62 @@ def read_results(
     anonymous: bool = False,
     anonymous_sites: bool = False,
     processes: int = 0,
+    trusted_keys: Sequence[str] | None = None,
+    fetched: Path | None = None,
 ) -> SiteResults:
     """Return the results below folders; files are named from the folder that has them all.
 
     Observations have `more_fields` besides the usual ones. Labels stand for names if results are to be `anonymous`.
-    With 0 `processes`, there are a few, as there are processors. Raises UsageError.
+    With 0 `processes`, there are a few, as there are processors. With `trusted_keys`, only what one of them has signed
+    counts, and observations have the field SIGNER. `fetched` is a further folder, with what came from registries.
+    Raises UsageError.
     """
     chosen = [folders] if isinstance(folders, Path) else list(folders)
-    for folder in chosen:
-        if not folder.is_dir():
-            raise UsageError(f"no folder {folder}", "name a folder with results of runs", code="result-missing")
-    folder = chosen[0] if len(chosen) == 1 else Path(os.path.commonpath([each.absolute() for each in chosen]))
-    results = SiteResults(folder)
-    places = chosen if len(chosen) == 1 else dict.fromkeys(each.absolute() for each in chosen)
-    found = [each for place in places for each in result_files(str(place))]
+    places = places_of(chosen, fetched)
+    roots = list(chosen) if len(chosen) == 1 else list(dict.fromkeys(each.absolute() for each in chosen))
+    found = [each for root in [*roots, *([fetched] if fetched else [])] for each in result_files(str(root))]
+    results = SiteResults(places, signed=trusted_keys is not None)
     files = [name for name, problem in found if not problem]
     violations_of()  # loaded before there are processes, which then share it
+    if trusted_keys is not None:
+        require_usable(trusted_keys)  # here: the errors of other processes have no remedies
     if anonymous:
         results.labels = anonymiser_of((each for name in files for each in load_file(name)), anonymous_sites)
     results.invalid.extend(_unreadable(found, results))
-    read = _ReducingReader(folder, more_fields, results.labels)
-    runs: set[bytes] = set()
-    interned = Interned()
-    for reading in in_processes(read, files, _FILES_AT_ONCE, processes):
-        if reading.result is None:
-            results.invalid.append(reading.problem)
-        elif runs.isdisjoint(reading.keys):
-            results.members.append(interned.result(reading.result))
-        else:
-            results.duplicates += 1
-        runs.update(reading.keys)
-    if not results.members and not results.invalid:
-        raise UsageError(f"no result below {folder}", "name a folder with results of runs", code="result-missing")
+    read = _ReducingReader(places, more_fields, results.labels, None if trusted_keys is None else tuple(trusted_keys))
+    _collect(results, in_processes(read, files, _FILES_AT_ONCE, processes))
+    if not results.members and not results.invalid and not results.unsigned:
+        cause = f"no result below {places.folder}" if roots else "no result refers to these images"
+        raise UsageError(cause, "name a folder with results of runs", code="result-missing")
     return results
+
+
+def _collect(results: SiteResults, readings: Iterable[_Reading]) -> None:
+    """Add what was read, each run once: that which was read first."""
+    signers: dict[bytes, str] = {}  # by what identifies a run
+    interned = Interned()
+    for reading in readings:
+        if reading.result is None:
+            (results.unsigned if reading.unsigned else results.invalid).append(reading.problem)
+            continue
+        signer = str(reading.result.observation.fields.get(SIGNER, ""))
+        earlier = next((signers[key] for key in reading.keys if key in signers), None)
+        if earlier is None:
+            results.members.append(interned.result(reading.result))
+        elif earlier == signer:
+            results.duplicates += 1
+        else:
+            words = f"{signer} has signed it, but it is of a run that {earlier} has signed and that was read before"
+            results.unsigned.append(printable(f"{reading.result.observation.file}: {words}"))
+        for key in reading.keys:
+            signers.setdefault(key, signer)
 
 
 def _unreadable(found: Iterable[tuple[str, str]], results: SiteResults) -> Iterator[str]:
     """Yield the folders that cannot be searched, with the reason."""
     for name, problem in found:
         if problem:
-            shown = results.labels.label(FILE, name) if results.labels else _relative(name, results.folder)
+            shown = results.labels.label(FILE, name) if results.labels else results.places.name(name)
             yield printable(f"{shown}: {problem}")
 
 
@@ -195,32 +257,42 @@ def _interned(value: Any) -> Any:
 class _ReducingReader:
     """What reads some files, in whatever process."""
 
-    folder: Path
+    places: Places
     more_fields: tuple[str, ...]
     labels: Anonymiser | None
+    keys: tuple[str, ...] | None  # that may have signed what counts; None: signatures are not looked at
 
     def __call__(self, files: Sequence[str]) -> list[_Reading]:
         interned = Interned()  # so that what goes to the other process is small
         return [reading for file in files for reading in self._read(file, interned)]
 
     def _read(self, file: str, interned: Interned) -> Iterator[_Reading]:
+        try:
+            signer = None if self.keys is None else signer_of(Path(file), self.keys)
+        except SifmarkError as error:
+            cause = error.cause.replace(file, Path(file).name)
+            yield _Reading(printable(f"{self.places.name(file)}: {cause}"), unsigned=True)
+            return
         for loaded in load_file(file):
-            name = self.labels.result(loaded).file if self.labels else _relative(file, self.folder)
+            name = self.labels.result(loaded).file if self.labels else self.places.name(file)
             if loaded.problems:
                 problem = self.labels.text(loaded.problems[0]) if self.labels else loaded.problems[0]
                 yield _Reading(printable(f"{name}: {problem}"))
                 continue
             keys = tuple(blake2b(orjson.dumps(key), digest_size=_DIGEST).digest() for key in run_keys(loaded.document))
-            yield _Reading(result=interned.result(self._reduced(loaded, name)), keys=keys)
+            yield _Reading(result=interned.result(self._reduced(loaded, name, signer)), keys=keys)
 
-    def _reduced(self, loaded: LoadedResult, name: str) -> SiteResult:
+    def _reduced(self, loaded: LoadedResult, name: str, signer: str | None) -> SiteResult:
         document = self.labels.document(loaded.document) if self.labels else loaded.document
         metrics, status = metrics_of(document), document["status"]
         numbers = {metric: metric_value(metrics[metric]) for metric in METRICS if metric in metrics}
         completed = status["state"] == "completed"
+        observation = observe(document, "results", name, (*FIELDS, *self.more_fields), numbers)
+        if signer is not None:
+            observation = replace(observation, fields={**observation.fields, SIGNER: signer})
         return SiteResult(
-            folder=str(PurePosixPath(_relative(loaded.file, self.folder)).parent),
-            observation=observe(document, "results", name, (*FIELDS, *self.more_fields), numbers),
+            folder=str(PurePosixPath(self.places.name(loaded.file)).parent),
+            observation=observation,
             started=document["started"],
             about={path: value_at(document, path) for path in PATHS},
             workload=document["workload"]["name"],
@@ -228,7 +300,3 @@ class _ReducingReader:
             message="" if completed else str(status["message"]).partition("\n")[0],
             marks=tuple(mark.name for mark in marks_of_result(document) if mark.everywhere),
         )
-
-
-def _relative(file: str, folder: Path) -> str:
-    return Path(file).relative_to(folder).as_posix()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sifmark.report.describe import FIRST_FIELDS, configuration_text, field_text, quantity_text
-from sifmark.report.results import ACCELERATOR, UNKNOWN, Failure, Point, ReportResult, ReportResults
+from sifmark.report.results import ACCELERATOR, SIGNER, UNKNOWN, Failure, Point, ReportResult, ReportResults
 from sifmark.report.site.read import SiteResult
 from sifmark.report.workloads import Workload, workloads_of
 from sifmark.results.comparison.compatibility import Excluded
@@ -26,7 +26,7 @@ _LATENCIES = {
     "time_to_first_token_p50": "to the first token",
     "time_between_tokens_p50": "between tokens",
 }
-_HIDDEN = {*PLATFORM, *ABOUT_RUNS, "schema_version", "power.scope"}
+_HIDDEN = {*PLATFORM, *ABOUT_RUNS, "schema_version", "power.scope", SIGNER}
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class SeriesRow:
     files: tuple[str, ...]
     more_files: int
     ids: tuple[str, ...]
+    signer: str  # the key that vouches for it; empty where signatures do not count
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class FailureRow:
     day: str
     file: str
     id: str
+    signer: str  # the key that vouches for it; empty where signatures do not count
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ def _document(result: SiteResult) -> dict[str, Any]:
 def measured(members: Sequence[SiteResult], by: str) -> Measurements:
     """Return what `compare` says of some results, metric by metric, with systems named by a field."""
     results = report_results(members, by)
-    rows = [row for workload in workloads_of(results) for row in _rows(workload)]
+    rows = [row for workload in workloads_of(results) for _, row in newest_rows(workload)]
     failures = sorted(results.failures, key=lambda each: (_started(each), each.result.observation.id), reverse=True)
     titles = {section.key.identity: section.title for section in results.sections}
     refused = {f"{titles[each.group.identity]}, {each.group.task}: {each.difference}" for each in results.refused}
@@ -130,8 +132,8 @@ def _name(fields: Mapping[str, Any], by: str) -> str:
     return UNKNOWN if fields.get(by) is None else str(fields[by])
 
 
-def _rows(workload: Workload) -> Iterator[SeriesRow]:
-    """Yield the newest repeats of each series."""
+def newest_rows(workload: Workload) -> Iterator[tuple[Point, SeriesRow]]:
+    """Yield the newest repeats of each series, with what pages say of them."""
     newest: dict[Hashable, tuple[str, Point]] = {}
     for point in workload.points(THROUGHPUT):
         key = series_key(point.observation, point.unit)
@@ -145,7 +147,7 @@ def _rows(workload: Workload) -> Iterator[SeriesRow]:
         latencies = {words: other for name, words in _LATENCIES.items() if (other := workload.beside(point, name))}
         others = (field_text(name, point.fields.get(name)) for name in shown if not is_variable(name))
         files = [each.file for each in point.row.observations]
-        yield SeriesRow(
+        row = SeriesRow(
             workload=workload.name,
             title=workload.section.title,
             task=workload.section.key.task,
@@ -167,7 +169,9 @@ def _rows(workload: Workload) -> Iterator[SeriesRow]:
             files=tuple(files[:MOST_FILES]),
             more_files=max(0, len(files) - MOST_FILES),
             ids=tuple(each.id for each in point.row.observations),
+            signer=str(point.fields.get(SIGNER, "")),
         )
+        yield rate, row
 
 
 def _started(failure: Failure) -> str:
@@ -188,6 +192,7 @@ def _failure(failure: Failure) -> FailureRow:
         day=_started(failure)[:10],
         file=observation.file,
         id=observation.id,
+        signer=str(observation.fields.get(SIGNER, "")),
     )
 
 

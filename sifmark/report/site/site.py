@@ -10,10 +10,11 @@ from pathlib import Path
 from sifmark.core.errors import SifmarkError, UsageError
 from sifmark.report.forms import Figure
 from sifmark.report.load import naming_field
-from sifmark.report.results import ACCELERATOR, SITE
+from sifmark.report.results import ACCELERATOR, SIGNER, SITE
 from sifmark.report.site.charts import Overview, SectionKey, history_chart, overview_of, workload_charts
 from sifmark.report.site.folder import file_names, report_files
 from sifmark.report.site.read import SiteResult, SiteResults, read_results
+from sifmark.report.site.register import Ranking, rankings_of
 from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
 from sifmark.report.site.studies import SiteStudy, site_studies
@@ -37,6 +38,9 @@ class SiteOptions:
     anonymous_sites: bool = False  # and of sites
     with_results: bool = False  # copies of the results, to which pages link
     processes: int = 0  # 0: a few, as there are processors
+    trusted_keys: tuple[str, ...] | None = None  # of a register: what none of them has signed does not count
+    fetched: Path | None = None  # a further folder, with what came from registries
+    unfetched: tuple[str, ...] = ()  # what could not be fetched, and why
 
 
 @dataclass(frozen=True)
@@ -86,11 +90,12 @@ class Site:
     overview: Overview  # workloads by systems
     history_charts: Mapping[str, Figure]  # by the name of the page of the series
     copied: frozenset[str] = frozenset()  # the results that the site has, too
+    rankings: tuple[Ranking, ...] = ()  # of a register
 
     @property
     def noun(self) -> str:
-        """What the field that names systems is called: site or system."""
-        return "site" if self.by == SITE else "system"
+        """What the field that names systems is called: site, signer or system."""
+        return self.by if self.by in (SITE, SIGNER) else "system"
 
     @cached_property
     def series_pages(self) -> Mapping[str, str]:
@@ -134,17 +139,25 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
     if options.anonymous and options.with_results:
         cause = "results name hosts, users and paths, so a site with copies of them is not anonymous"
         raise UsageError(cause, "leave out --with-results", code="invalid-option")
-    more = (options.by,) if options.by else ()
-    results = read_results(folders, more, options.anonymous, options.anonymous_sites, options.processes)
-    if not results.members:
-        folder = results.folder
-        cause = f"no valid result below {folder}; {results.invalid[0]}"
-        raise SifmarkError(
-            cause, f"list all problems: sifmark results.validate {shlex.quote(str(folder))}", code="result-invalid"
-        )
+    is_register = options.trusted_keys is not None
+    if is_register and options.anonymous:
+        cause = "a register says from whom each number is, so it is not anonymous"
+        raise UsageError(cause, "leave out --anonymous, or --require-signature", code="invalid-option")
+    more = (options.by,) if options.by and options.by != SIGNER else ()
+    results = read_results(
+        folders,
+        more,
+        options.anonymous,
+        options.anonymous_sites,
+        options.processes,
+        options.trusted_keys,
+        options.fetched,
+    )
+    results.unsigned.extend(options.unfetched)
+    _require_members(results)
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
         raise no_such_field(options.by, {name for each in results.members for name in each.observation.fields})
-    by = options.by or naming_field(each.observation for each in results.members)
+    by = options.by or (SIGNER if is_register else naming_field(each.observation for each in results.members))
     history = site_history(results.members, by)
     workloads = _facets(results.members, lambda each: each.workload, "workloads", by, history)
     newest = {each for facet in workloads for row in facet.measured.rows for each in row.ids}
@@ -154,7 +167,7 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
     overview = overview_of([each for each in results.members if each.id in newest], by)
     drawn = history.with_page[: max(0, options.most_charts - count)]
     return Site(
-        title=options.title or _title(results.folder, options),
+        title=options.title or _title(results.places.title, options),
         by=by,
         results=results,
         history=history,
@@ -167,12 +180,24 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
         overview=overview,
         copied=frozenset(_safe_files(results)) if options.with_results else frozenset(),
         history_charts={each.page: history_chart(each) for each in drawn},
+        rankings=rankings_of(results.members, by) if is_register else (),
     )
 
 
-def _title(folder: Path, options: SiteOptions) -> str:
-    name = folder.resolve().name
-    return "Results" if options.anonymous or name == "results" else f"Results of {name}"
+def _require_members(results: SiteResults) -> None:
+    """Raise SifmarkError if there is nothing that a site could show, with the first reason."""
+    if results.members:
+        return
+    folder = shlex.quote(str(results.places.folder))
+    if results.invalid:
+        cause = f"no valid result below {results.places.folder}; {results.invalid[0]}"
+        raise SifmarkError(cause, f"list all problems: sifmark results.validate {folder}", code="result-invalid")
+    cause = f"no result is signed by a trusted key; {results.unsigned[0]}"
+    raise SifmarkError(cause, "trust the keys of those who measured: --key FILE.pub", code="signature-untrusted")
+
+
+def _title(name: str, options: SiteOptions) -> str:
+    return "Results" if options.anonymous or name in ("", "results") else f"Results of {name}"
 
 
 def copies(site: Site) -> dict[str, Path]:
@@ -183,7 +208,7 @@ def copies(site: Site) -> dict[str, Path]:
         if page.study.report
         for name, file in report_files(page.study.report, page.report)
     }
-    return reports | {f"results/{name}": site.results.folder / name for name in site.copied}
+    return reports | {f"results/{name}": site.results.places.path(name) for name in site.copied}
 
 
 def _safe_files(results: SiteResults) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from sifmark.report.describe import state_text
 from sifmark.report.site.folder import report_of
-from sifmark.report.site.read import SiteResult, SiteResults
+from sifmark.report.site.read import Places, SiteResult, SiteResults
 from sifmark.results.load import owner_of
 from sifmark.studies.folder import system_folders
 from sifmark.studies.states import failures_in
@@ -60,22 +60,22 @@ def site_studies(results: SiteResults) -> list[SiteStudy]:
         by_parent[each.folder].append(each)
     by_study: dict[str, list[SiteResult]] = defaultdict(list)
     for parent, members in by_parent.items():
-        by_study[_study_folder(results.folder, parent)].extend(members)
+        by_study[_study_folder(results.places, parent)].extend(members)
     studies = [_study(results, path, members) for path, members in by_study.items()]
     return sorted(studies, key=lambda study: (study.newest, study.path), reverse=True)
 
 
-def _study_folder(folder: Path, parent: str) -> str:
+def _study_folder(places: Places, parent: str) -> str:
     """Return the path of the study that has a folder of results: the nearest that says so, else the outermost."""
     parts = PurePosixPath(parent).parts
     for count in range(len(parts), -1, -1):
-        if owner_of(folder.joinpath(*parts[:count])):
+        if owner_of(places.path("/".join(parts[:count]))):
             return "/".join(parts[:count])
     return parts[0] if parts and parts[0] != "." else ""
 
 
 def _study(results: SiteResults, path: str, members: Sequence[SiteResult]) -> SiteStudy:
-    folder, labels = results.folder / path, results.labels
+    folder, labels = results.places.path(path), results.labels
     owner = owner_of(folder)
     name, title = (owner.name, owner.title) if owner else ("", "")
     failures = {
@@ -86,5 +86,5 @@ def _study(results: SiteResults, path: str, members: Sequence[SiteResult]) -> Si
     if labels:
         path = labels.label("folder", path)
         failures = {f"run {number}": labels.text(cause) for number, cause in enumerate(failures.values(), start=1)}
-    title = title or path or results.folder.resolve().name
+    title = title or path or results.places.title
     return SiteStudy(path, title, name, tuple(members), failures, None if labels else report_of(folder))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import documentation
 import documents
 import pytest
 from jsonschema import Draft7Validator
@@ -27,7 +28,8 @@ from sifmark.results.consumers import CONSUMERS
 from sifmark.results.load import LoadedResult, load_all
 
 H200 = Path(__file__).parents[2] / "fixtures" / "h200"
-DASHBOARD = paths.CHECKOUT / "docs" / "results" / "grafana.json"
+WATCH = paths.CHECKOUT / "docs" / "results" / "watch.md"
+DASHBOARD = WATCH.with_name("grafana.json")
 # https://bencher.dev/docs/reference/bencher-metric-format
 BENCHER = {
     "type": "object",
@@ -113,14 +115,26 @@ def test_the_dashboard_asks_for_what_the_export_has(results: Path) -> None:
     write_nights(results, nights(2, 3), site="beta", **energy)
     found = samples(written("openmetrics", results))
     board = json.loads(DASHBOARD.read_text())
-    asked = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
-    asked += [each["definition"] for each in board["templating"]["list"] if "definition" in each]
+    targets = [target for panel in board["panels"] for target in panel["targets"]]
+    asked = [(target["expr"], target["legendFormat"]) for target in targets]
+    asked += [(each["definition"], "") for each in board["templating"]["list"] if "definition" in each]
     assert len(asked) > 8
-    labels = {name for every in found.values() for each, _ in every for name in each}
-    for expression in asked:
+    for expression, legend in asked:
         names = set(re.findall(r"\bsifmark_\w+", expression))
         assert names and names <= set(found), expression
-        assert set(re.findall(r"(\w+)(?:=~|!=)", expression)) <= labels, expression
+        labels = {name for family in names for each, _ in found[family] for name in each}
+        grouped = {name for group in re.findall(r"\bby \(([^)]*)\)", expression) for name in group.split(", ")}
+        chosen = re.findall(r"(\w+)(?:=~|!=|=)\"", expression) + re.findall(r"label_values\(\w+, (\w+)\)", expression)
+        shown = set(re.findall(r"{{(\w+)}}", legend))
+        assert {*chosen, *grouped, *shown} <= labels, expression
+        assert not grouped or shown <= grouped, f"{legend}: what is not kept has no value"
+
+
+def test_the_alerts_of_the_page_ask_for_what_the_export_has(results: Path) -> None:
+    found = samples(written("openmetrics", results))
+    (rules,) = [block.lines for block in documentation.blocks(WATCH) if "groups:" in block.lines]
+    named = re.findall(r"\bsifmark_\w+", "\n".join(line for line in rules if "expr:" in line))
+    assert len(named) > 1 and set(named) <= set(found)
 
 
 def test_bencher_takes_value_and_interval(results: Path) -> None:
