@@ -6,8 +6,11 @@ from typing import TypedDict
 
 SERVING = "serving"  # the task of an engine that batches requests by itself
 TASKS = ("training", "inference", "sampling", "microbenchmark", SERVING)
-PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
-HALF = ("bf16", "fp16")
+FP8 = "fp8"  # linear layers of blocks in numbers of eight bits, and the rest as in bf16
+PRECISIONS = ("fp32", "tf32", "bf16", "fp16", FP8)
+HALF = ("bf16", "fp16", FP8)
+TENSORWISE, ROWWISE = "tensorwise", "rowwise"  # what has a scale of its own in FP8: each tensor, or each row
+FP8_SCALINGS = (TENSORWISE, ROWWISE)
 MIXED, PURE = "mixed", "pure"
 PIPELINED = "pipelined"  # stages that compute different micro-batches at the same time
 IPU_SCHEDULES = (PIPELINED, "sharded", "phased")  # how stages of a model take turns on devices

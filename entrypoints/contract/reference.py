@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
+from entrypoints.contract import float8
 from entrypoints.contract.cards import Card
+from entrypoints.contract.choices import FP8
 
 FOLDER = Path(__file__).resolve().parent.parent / "references"
 PLAIN_BATCH = 2  # samples of the check if there is no reference
@@ -29,8 +31,13 @@ MEASURED_FIRST = "cpu"  # the kind of device that `tolerances` are of
 LEEWAY = 16.0
 
 
-def by_ranks(clipped: bool) -> list[str]:
-    """Return the names of the quantities BY_RANKS of a rule that clips gradients or not."""
+def by_ranks(clipped: bool, precision: str) -> list[str]:
+    """Return the names of the quantities BY_RANKS of a rule that clips gradients or not.
+
+    In FP8 each rank scales its own slice of a batch, so that one rank with all of it rounds otherwise.
+    """
+    if precision == FP8:
+        return [WEIGHTS]
     return [name for name in BY_RANKS if clipped or name != CLIPPED_UPDATE]
 
 
@@ -90,12 +97,19 @@ class Reference:
 
     def by_ranks(self, clipped: bool) -> Reference:
         """Return the reference with the quantities of ranks that train together, and clip gradients or not."""
-        names = by_ranks(clipped)
         tolerances = {
-            precision: {**quantities, **{name: tolerance_by_ranks(name, precision) for name in names}}
+            precision: {
+                **quantities,
+                **{name: tolerance_by_ranks(name, precision) for name in by_ranks(clipped, precision)},
+            }
             for precision, quantities in self.tolerances.items()
         }
-        return replace(self, values={**self.values, **{name: [0.0] for name in names}}, tolerances=tolerances)
+        return replace(self, values={**self.values, **{name: [0.0] for name in BY_RANKS}}, tolerances=tolerances)
+
+    def in_float8(self) -> Reference:
+        """Return the reference with the quantities of FP8, each a deviation from what the same device computes."""
+        values = {**self.values, **{name: [0.0] for name in float8.TOLERANCES}}
+        return replace(self, values=values, tolerances={**self.tolerances, FP8: float8.TOLERANCES})
 
 
 FIRST_TOKEN = "first_token"  # noqa: S105 - largest deviation of a log-probability from that of our own network

@@ -33,8 +33,16 @@ COMPILATION_FACTS = (
 )
 # What computed: the kernels of attention, the arithmetic of matrix products, the allocator of the device's memory, what
 # chooses among kernels by trying them, which convolutions were fused with what follows them, and what kernels of
-# attention took when they were tried.
-BACKEND_FACTS = ("attention", "matmul_precision", "allocator", "autotuning", "convolutions", "attention_trials")
+# attention took when they were tried, and which linear layers were in FP8.
+BACKEND_FACTS = (
+    "attention",
+    "matmul_precision",
+    "allocator",
+    "autotuning",
+    "convolutions",
+    "attention_trials",
+    "float8",
+)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Mapping
 
 SINGLE = 4  # bytes of a weight, a gradient or an optimizer state
-BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation, and of a weight in a product
+# Bytes of an activation, and of a weight in a product. FP8 is made of those in bf16 at each product.
+BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 2}
 STATES_PER_PARAMETER = {
     "sgd": 1,
     "rmsprop": 2,

@@ -8,7 +8,15 @@ import sys
 import textwrap
 from typing import Any, NamedTuple, NoReturn, Sequence
 
-from entrypoints.contract.choices import AUTO_MODE, COMPILE_MODES, CPU_BINDINGS, PRECISIONS, STRATEGIES, TASKS
+from entrypoints.contract.choices import (
+    AUTO_MODE,
+    COMPILE_MODES,
+    CPU_BINDINGS,
+    FP8_SCALINGS,
+    PRECISIONS,
+    STRATEGIES,
+    TASKS,
+)
 from entrypoints.contract.statuses import (
     INVALID_RESULT_EXIT,
     STATUSES,
@@ -33,6 +41,7 @@ class Options(NamedTuple):
     task: str | None
     device: str | None
     precision: str | None
+    fp8_scaling: str | None
     compile: str | None
     activation_checkpointing: bool
     offload: bool
@@ -166,6 +175,11 @@ def _add_choice(grammar: argparse.ArgumentParser) -> None:
     add("--task", type=values.task, choices=TASKS, help="default: the first that the workload has, usually training")
     add("--device", metavar="NAME", help="default: the image's; cpu works in every image; auto")
     add("--precision", type=str.lower, choices=PRECISIONS, help="default: the workload's")
+    add(
+        "--fp8-scaling",
+        choices=FP8_SCALINGS,
+        help="what has a scale of its own with --precision fp8: each tensor, or each row; default: tensorwise",
+    )
     add(
         COMPILE,
         nargs="?",

@@ -33,6 +33,7 @@ class Configuration:
     device: str
     precision: str
     precision_kind: str | None  # mixed or pure: what is computed in half precision; None: no such numbers
+    fp8_scaling: str | None  # what has a scale of its own in FP8: each tensor, or each row
     compile: str | None  # how the framework compiles the model, if it would not by itself: a mode of torch.compile
     activation_checkpointing: bool  # whether blocks are computed again in backward, so that they keep less until then
     offload: bool  # whether the host keeps and updates what ranks divide: optimizer states, and gradients and weights

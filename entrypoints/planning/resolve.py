@@ -15,6 +15,7 @@ from entrypoints.metering.meters import replay
 from entrypoints.planning import (
     compilation,
     device_defaults,
+    float8,
     inputs,
     length,
     measured_peak,
@@ -52,6 +53,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     _require_ported(card, device)
     microbenchmark.require(options, card, device)
     serving.require(options, framework, device)
+    float8.require(options, card, framework, device)
     defaults, chosen_for = _defaults(options, card, framework, device)
     options = options._replace(compile=compilation.asked_for(options.compile))
     batch_size = options.batch_size or defaults["batch_size"]
@@ -77,6 +79,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
         device=device,
         precision=precision,
         precision_kind=precision_kind(precision, device, task),
+        fp8_scaling=float8.scaling(options, precision),
         compile=compiled,
         activation_checkpointing=parallelism.recomputed(options, framework),
         offload=parallelism.offloaded(options, device, precision),

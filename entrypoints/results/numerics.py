@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Mapping, NamedTuple, Sequence
 
 from entrypoints.contract import points
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.messages import Message, Probed, RunCheck
 from entrypoints.contract.reference import BY_RANKS, Reference
 from entrypoints.results.json_values import Json, finite
@@ -119,7 +120,9 @@ def compare_with_reference(
         if isinstance(message, Probed):
             values_by_precision.setdefault(message.precision, {})[message.quantity] = message.values
     whole = {
-        name: values for name, values in values_by_precision.items() if not cut or set(reference.values) <= set(values)
+        name: values
+        for name, values in values_by_precision.items()
+        if not cut or set(reference.tolerances.get(name, reference.values)) <= set(values)
     }
     results = tuple(_compare_precision(name, values, reference) for name, values in whole.items())
     return _together(results, precision, cut)
@@ -144,7 +147,7 @@ def _compare_precision(precision: str, values: Mapping[str, Sequence[float]], re
         for quantity, tolerance in tolerances.items()
     ]
     unproven = reference.not_provable.get(precision)
-    if reference.leeway > 1 and any(item.share > 1 for item in deviations):
+    if reference.leeway > 1 and precision != FP8 and any(item.share > 1 for item in deviations):
         deviations = [
             item if item.quantity in BY_RANKS else item._replace(tolerance=item.tolerance * reference.leeway)
             for item in deviations

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Mapping, NamedTuple, Sequence
 
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.results.roofline import Roof
@@ -15,6 +16,7 @@ from entrypoints.system.facts import MIB
 PATH = Path(__file__).resolve().parent / "peaks.json"
 # Precisions by what takes the place of each: the next that a device has, and after the last the first.
 PREFERENCE = ("bf16", "fp16", "tf32", "fp32")
+BESIDE_FP8 = "bf16"  # the precision of what a run in FP8 computes in another one
 MIB_OF_GIB = 1024
 VENDORS = {"AMD": ("AMD ",), "Intel": ("Intel(R) ", "GAUDI"), "Graphcore": ("GC", "Bow")}  # by how names begin
 LEAST_OF_MEMORY, MOST_OF_MEMORY = 0.88, 1.005  # of the size that a vendor states, as drivers report it
@@ -74,15 +76,17 @@ def last_level_cache(device: DeviceFacts) -> LastLevelCache | None:
 
 def roof(device: DeviceFacts, precision: str | None) -> Roof | None:
     """Return what one such device can do at the most, or None if nobody cites it."""
-    peak = of_device(device, precision)
-    return None if peak.flops is None else Roof(peak.flops, *memory(device)[:2])
+    entry = _entry(device)
+    return roof_of(entry, precision) if entry and precision and precision in entry["flops"] else None
 
 
 def roof_of(entry: Mapping[str, Any], precision: str) -> Roof:
     """Return what one device of an entry of the table can do at the most."""
-    cited = entry.get("memory", {})
-    memory = (cited["bandwidth"], cited["cache_mib"] * MIB) if "bandwidth" in cited else ()
-    return Roof(entry["flops"][precision], *memory)
+    cited, flops = entry.get("memory", {}), entry["flops"]
+    memory = (cited["bandwidth"], cited["cache_mib"] * MIB) if "bandwidth" in cited else (None, 0.0)
+    if precision == FP8:
+        return Roof(flops[BESIDE_FP8], *memory, flops[FP8])
+    return Roof(flops[precision], *memory)
 
 
 def roofs(kind: str, precision: str) -> dict[str, Roof]:

@@ -14,6 +14,8 @@ arXiv:1509.09308), could pass the bound. Bytes are the least that any program mo
   before it;
 - the inputs, once.
 
+In FP8, operations of the layers that have it take as long as at the peak of FP8, and all others as at that of bf16.
+
 A table of which only some rows are looked up is not read as a whole, and what a cache may have kept from the step or
 token before is not read again. Samplers and micro-benchmarks but matmul have numbers that caches hold.
 """
@@ -24,6 +26,7 @@ import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
 from entrypoints.contract.cards import Card, causal, generates, head_sizes, pictures, trained_parameters
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 
@@ -44,6 +47,7 @@ class WorkPart(NamedTuple):
 
     operations: float
     bytes: float
+    in_fp8: float = 0.0  # of the operations
 
 
 class Work(NamedTuple):
@@ -59,6 +63,7 @@ class Roof(NamedTuple):
     operations: float
     bandwidth: float | None = None  # None: unknown, or all is in the processor's own memory
     cache: float = 0.0
+    fp8: float = math.inf  # FLOP/s in FP8, where a part of the operations is
 
 
 class Bound(NamedTuple):
@@ -70,11 +75,15 @@ class Bound(NamedTuple):
 
 def bound(work: Work, roof: Roof, devices: int) -> Bound:
     """Return the highest throughput of so many devices together."""
-    computing = [part.operations / (roof.operations * devices) for part in work.parts]
+    computing = [_computing(part, roof) / devices for part in work.parts]
     moving = [_moving(part, roof, devices) for part in work.parts]
     seconds = math.fsum(map(max, computing, moving))
     limit = OPERATIONS if math.fsum(computing) >= math.fsum(moving) else BYTES_MOVED
     return Bound(work.units / seconds, limit)
+
+
+def _computing(part: WorkPart, roof: Roof) -> float:
+    return (part.operations - part.in_fp8) / roof.operations + part.in_fp8 / roof.fp8
 
 
 def _moving(part: WorkPart, roof: Roof, devices: int) -> float:
@@ -95,7 +104,8 @@ def work_of_step(card: Card, task: str, configuration: Mapping[str, Any]) -> Wor
     updates = configuration["device_iterations"] if task == "training" else 1
     units = int(configuration["batch_size"] * updates)
     operations = float(units * flops_of_unit(card, task).needed_per_unit)
-    return Work(units, [WorkPart(operations, _bytes(card, task, configuration, units, updates))])
+    in_fp8 = float(units * _in_fp8(card, task)) if configuration["precision"] == FP8 else 0.0
+    return Work(units, [WorkPart(operations, _bytes(card, task, configuration, units, updates), in_fp8)])
 
 
 def flops_of_unit(card: Card, task: str) -> Flops:
@@ -115,6 +125,19 @@ def _unseen(card: Card, task: str) -> int:
     length = card.problem["generation"]["prompt"] if generated else card.problem["input"]["length"]
     forward = _of_a_pair(model) * (length * (length - 1) // 2)
     return int(forward * (BACKWARD if task == "training" else 1))
+
+
+def _in_fp8(card: Card, task: str) -> int:
+    """Return the operations of a unit of a dense decoder that are of the linear layers of its blocks.
+
+    Weights that are not trained have no gradient. Of adapters in all blocks, the first projection needs none of its
+    input either, which counts here: a bound is no lower for it.
+    """
+    model, heads = card.problem["model"], head_sizes(card.problem["model"])
+    attention = (2 * heads.heads + 2 * heads.kv_heads) * heads.size  # outputs to queries, keys, values, and back
+    weights = model["layers"] * model["width"] * (attention + 3 * model["feed_forward"])
+    backward = BACKWARD - ("adapter" in model)
+    return int(2 * weights * card.problem["input"]["length"] * (backward if task == "training" else 1))
 
 
 def _of_a_pair(model: Mapping[str, Any]) -> int:

@@ -45,6 +45,7 @@ class Setting(NamedTuple):
 
 SETTINGS = {
     "precision": Setting(str.lower, "precision"),
+    "fp8-scaling": Setting(str, "fp8_scaling"),
     "threads": Setting(int, "threads"),
     "seed": Setting(int, "seed", 0),
     "steps": Setting(int, "steps"),

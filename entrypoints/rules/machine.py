@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator
 
-from entrypoints.contract.choices import WITH_GRAPHS, compiler_of, precision_kind
+from entrypoints.contract.choices import FP8, WITH_GRAPHS, compiler_of, precision_kind
 from entrypoints.results import peaks
 from entrypoints.rules.facts import Document, Facts, device_named, is_number
 from entrypoints.rules.rule import differ, rule
@@ -13,8 +13,8 @@ from entrypoints.system import openmp
 
 FRAMEWORKS = ("pytorch", "tensorflow")
 KINDS = {  # of devices, and the precisions that sessions on them have
-    "cpu": ("fp32", "bf16"),
-    "cuda": ("fp32", "tf32", "bf16", "fp16"),
+    "cpu": ("fp32", "bf16", FP8),
+    "cuda": ("fp32", "tf32", "bf16", "fp16", FP8),
     "xpu": ("fp32", "bf16", "fp16"),
     "hpu": ("fp32", "bf16"),
     "ipu": ("fp32", "fp16"),
@@ -35,7 +35,8 @@ LONGEST = 1000  # characters of a variable in a result
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
     "model, the vendor of that name and its memory, or a share of it for each rank; a GPU is one device for each rank; "
     "IPUs are one for each stage of each replica, in one process or in poprun's instances; the precision is one that "
-    "such a device has, mixed or pure as it computes; `execution` says whether the model is compiled",
+    "such a device has, mixed or pure as it computes, with a scaling exactly in FP8; `execution` says whether the model "
+    "is compiled",
     "Numbers are compared by device.",
     "memory: a factor of 2, since memory may be plugged in meanwhile",
 )
@@ -59,6 +60,8 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
     expected = precision_kind(given["precision"], kind, facts.task)
     if given.get("precision_kind", expected) != expected:
         yield differ("configuration.precision_kind", given["precision_kind"], expected, f"a {kind}")
+    if (given.get("fp8_scaling") is not None) != (given["precision"] == FP8):
+        yield differ("configuration.fp8_scaling", given.get("fp8_scaling"), given["precision"], "precision")
     execution = EXECUTION[framework][bool(given["compile"])].format(compiler=compiler_of(kind))
     if facts.served:
         execution = f"by {facts.served['engine']} "

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Iterator, Mapping
 
 from entrypoints.contract.cards import generates
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.results import peaks
 from entrypoints.results.measurement import fold
@@ -210,7 +211,8 @@ def losses_are_possible(facts: Facts) -> Iterator[str]:
     "`achieved_flops` = `throughput` x `workload.flops.needed_per_unit`; `utilisation` = that / (`accelerator.peak` x "
     "`accelerator.count`), and `utilisation_of_measured_peak` that / (`configuration.measured_peak.flops` x the same); "
     "with `_full_attention` the same of `workload.flops.per_unit`, of which the needed ones are at least half; before "
-    "schema 1.2 without it too; the measured peak is of `accelerator.name`",
+    "schema 1.2 without it too; in FP8, which is a part of the operations, there is no utilisation; the measured peak "
+    "is of `accelerator.name`",
     "Operations are not measured, but counted from the units.",
     ROUNDING,
 )
@@ -235,8 +237,9 @@ def rates_of_operations(facts: Facts, per_unit: int, suffix: str) -> dict[str, f
     throughput, device = rate_of_one_size(facts), facts.document["accelerator"]
     achieved = None if throughput is None or not per_unit else throughput * per_unit
     measured = facts.configuration.get("measured_peak") or {}  # schema 1.0 has none
+    of_two_peaks = facts.configuration["precision"] == FP8
     peaks_of = {
-        "utilisation": (device.get("peak") or {}).get("value"),
+        "utilisation": None if of_two_peaks else (device.get("peak") or {}).get("value"),
         "utilisation_of_measured_peak": measured.get("flops"),
     }
     shares = {
@@ -254,7 +257,8 @@ def rate_of_one_size(facts: Facts) -> float | None:
 
 @rule(
     "`throughput_bound` = the units of a step / the time that its operations take at `accelerator.peak` x "
-    "`accelerator.count`, or its least bytes at the memory's bandwidth if that is longer; `fraction_of_bound` = "
+    "`accelerator.count`, in FP8 those of other layers at the peak of bf16 in the table, or its least bytes at the "
+    "memory's bandwidth if that is longer; `fraction_of_bound` = "
     "`throughput` / that",
     "They are the same measurement in other words. Operations and bytes of a step follow from the card.",
     ROUNDING,
@@ -309,7 +313,11 @@ def _roof_of(facts: Facts) -> Roof | None:
         return Roof(measured["flops"]) if measured else None
     cited = peaks.memory(device_named(device))
     given = device.get("memory_bandwidth")
-    return Roof(peak, given["value"] if given else cited.bandwidth, cited.cache)
+    memory = (given["value"] if given else cited.bandwidth, cited.cache)
+    if facts.configuration["precision"] != FP8:
+        return Roof(peak, *memory)
+    beside = peaks.of_device(device_named(device), peaks.BESIDE_FP8).flops
+    return None if beside is None else Roof(beside, *memory, peak)
 
 
 @rule(

@@ -89,7 +89,7 @@ def compared(
     cut = None if outcome.state == "completed" else _cut(outcome)
     if resolved.serving:
         return numerics.compare_with_reference(messages, reference.OF_ENGINES, resolved.precision, cut)
-    expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation)
+    expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation).in_float8()
     if expected and resolved.trained_together:
         expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])
     return numerics.compare_with_reference(messages, expected, resolved.precision, cut)

@@ -158,8 +158,6 @@ def run(
     send(Phase("model", time.monotonic()))
     rule = rule_of(card.problem, configuration.batch_size, configuration.task)
     model = built_model(build, card, configuration)
-    if configuration.recomputed_by_framework:
-        model = build.recomputed(model)
     how = (configuration.precision, configuration.compile, configuration.partition)
     session = device.open_session(model, rule, *how, **group)
     cleanup.callback(session.close)
@@ -219,13 +217,18 @@ def serve(
 
 
 def built_model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
-    """Return the card's model. If it is large for one host or device, its weights are made part by part by a session
-    that can do so: of ranks that divide a model, and of a model that only answers, which may have them in half
-    precision."""
+    """Return the card's model, which computes as the run wants it.
+
+    If it is large for one host or device, its weights are made part by part by a session that can do so: of ranks that
+    divide a model, and of a model that only answers, which may have them in half precision.
+    """
     divided = configuration.strategy in SHARDED or configuration.stages * configuration.tensor > 1
     part_by_part = configuration.device != "ipu" and (divided or configuration.task == "inference")
     make = getattr(build, "deferred_model", build.model) if part_by_part else build.model
-    return make(card, configuration.seed)
+    model = make(card, configuration.seed)
+    if configuration.fp8_scaling:
+        model = build.in_float8(model, configuration.device, configuration.fp8_scaling)
+    return build.recomputed(model) if configuration.recomputed_by_framework else model
 
 
 def probe_numerics(configuration: Configuration, place: Place, send: Sender, cleanup: contextlib.ExitStack) -> None:

@@ -5,6 +5,7 @@ Every framework and device starts from the same state, so that their numbers can
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from types import MappingProxyType, ModuleType
@@ -14,6 +15,7 @@ import numpy as np
 
 from entrypoints.contract import reference
 from entrypoints.contract.cards import Card
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Probed
 from entrypoints.contract.reference import Reference
@@ -71,12 +73,18 @@ def run(
             continue
         memory.limit_process(configuration.memory_limit_mib)
         batch = loader.formula_batch(card, batch_size)  # not earlier: some frameworks start up at their first tensor
-        new_model = functools.partial(_model, build, card, configuration)
+        new_model = functools.partial(_model, build, card, configuration, precision)
         compiled = configuration.compile if precision == configuration.precision else None
         open_session = functools.partial(_open_session, device, precision, compiled, group)
         parts = stages(card, stored, batch, configuration.gradient_accumulation)
         parts = [part._replace(partition=configuration.staged(part.partition, batch.samples)) for part in parts]
-        for name, values in probe_precision(new_model, build, open_session, parts):
+        if precision == FP8:
+            single = functools.partial(_model, build, card, configuration, "fp32")
+            open_alone = functools.partial(_open_session, device, group={})
+            deviations = of_float8(new_model, single, build, open_alone, parts[0], batch, configuration)
+        else:
+            deviations = probe_precision(new_model, build, open_session, parts)
+        for name, values in deviations:
             send(Probed(precision, name, values))
         if group and configuration.trained_together:
             alone = functools.partial(_open_session, device, precision, compiled, {})
@@ -86,8 +94,10 @@ def run(
                 send(Probed(precision, name, values))
 
 
-def _model(build: ModuleType, card: Card, configuration: Configuration) -> Any:
+def _model(build: ModuleType, card: Card, configuration: Configuration, precision: str) -> Any:
     model = build.model(card, configuration.seed)
+    if precision == FP8:
+        model = build.in_float8(model, configuration.device, configuration.fp8_scaling)
     return build.recomputed(model) if configuration.recomputed_by_framework else model
 
 
@@ -97,6 +107,42 @@ def _open_session(
     mode = compiled if stage.as_the_run else None
     session: Session = device.open_session(model, stage.rule, precision, mode, stage.partition, **group)
     return session
+
+
+def of_float8(
+    new_model: Callable[[], Any],
+    new_single: Callable[[], Any],
+    build: ModuleType,
+    open_session: Callable[..., Any],
+    stage: Stage,
+    batch: Batch,
+    configuration: Configuration,
+) -> Iterator[tuple[str, list[float]]]:
+    """Yield the deviations of layers in FP8 with weights of the formula, and of the network with its first weights.
+
+    Other weights than the first ones would tell more of the network than of its precision. The network is compiled if
+    the run's is.
+    """
+
+    def opened(new: Callable[[], Any], precision: str, compiled: str | None, by_formula: bool = False) -> Any:
+        model = build.without_randomness(new())
+        if by_formula:
+            build.load_probe_weights(model)
+        return open_session(precision=precision, compiled=compiled, model=model, stage=stage)
+
+    with contextlib.closing(opened(new_model, FP8, None, by_formula=True)) as session:
+        yield from _numbers(session.float8_layers(batch, configuration.fp8_scaling))
+    with contextlib.ExitStack() as cleanup:
+        single, session = (
+            cleanup.enter_context(contextlib.closing(opened(*how)))
+            for how in ((new_single, "fp32", None), (new_model, FP8, configuration.compile))
+        )
+        yield from _numbers(session.float8_network(single, batch))
+
+
+def _numbers(deviations: Mapping[str, float]) -> Iterator[tuple[str, list[float]]]:
+    for name, value in deviations.items():
+        yield name, [value]
 
 
 def by_ranks(

@@ -47,7 +47,7 @@ _QUESTIONS: dict[str, tuple[str, ...]] = {
 NO_RESULT = "-"
 NEAREST = "nearest published figure"
 
-HALF = ("bf16", "fp16")
+HALF = ("bf16", "fp16", "fp8")
 MIXED, PURE = "mixed", "pure"  # what of a run in half precision is: products, or weights and everything else too
 _SUMMARY_FIELDS = (
     *("id", "site", "host.hostname", "started", "workload.name", "workload.task", "accelerator.name"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import Answer, Batch, BatchPartition, Rule
 from entrypoints.contract.statuses import RunError
@@ -21,6 +22,7 @@ from entrypoints.devices.selection import require_precision
 from entrypoints.system import host
 from entrypoints.system.facts import MIB, fact
 from entrypoints.system.memory import free_mib
+from entrypoints.workloads.pytorch import float8
 from entrypoints.workloads.pytorch.build import Objective, sharing, transposed_linear_weights
 
 __all__ = ["free_mib", "libraries", "open_session", "prepare", "served_by"]
@@ -28,7 +30,7 @@ __all__ = ["free_mib", "libraries", "open_session", "prepare", "served_by"]
 PACKED = 16  # texts generated together for which weights are packed
 SPARE = 2  # times as much memory as the weights take has to be free for that
 FEW = 2  # without packing: texts generated together for which weights are read for one or two rows at a time
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("fp32", "bf16", FP8)
 
 
 def libraries() -> dict[str, str | None]:
@@ -39,6 +41,8 @@ def libraries() -> dict[str, str | None]:
 def prepare(precision: str, threads: int, streams: int = 1) -> None:
     """Set the compute threads of each stream. Raises RunError (`unsupported`) if a CPU lacks `precision`."""
     require_precision(precision, PRECISIONS, "cpu")
+    if precision == FP8:
+        float8.require(torch.device("cpu"))
     compute_on(threads, streams)
 
 

@@ -8,6 +8,7 @@ import re
 import torch
 from torch import nn
 
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import LastLevelCache
 from entrypoints.contract.session import Batch, BatchPartition, DeviceFacts, Executed, Rule
 from entrypoints.contract.statuses import RunError
@@ -23,9 +24,11 @@ from entrypoints.devices.selection import require_precision
 from entrypoints.metering.amd.conditions import conditions as amd_conditions
 from entrypoints.metering.nvidia.conditions import conditions as nvidia_conditions
 from entrypoints.system.gpu_software import driver_library
+from entrypoints.workloads.pytorch import float8
 from entrypoints.workloads.pytorch.build import Objective
 
 AMPERE = (8, 0)  # compute capability: the first with TF32 and bf16
+ADA = (8, 9)  # and the first with FP8
 AMD = torch.version.hip is not None
 # The first PyTorch with kernels of an LSTM's cell in bf16, and the first that leaves it to cuDNN, which needs a version
 # with it too: github.com/pytorch/pytorch, pull requests 116927 and 164411.
@@ -35,6 +38,7 @@ UNITS_OF = {104: "AMD Instinct MI250", 110: "AMD Instinct MI250X"}
 BUILT_FOR = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)(?P<only>[af]?)")
 # Compute units of MI308X, MI300A and MI300X, and of the MI350 series; one of several partitions has other numbers.
 WHOLE = {"gfx942": (80, 228, 304), "gfx950": (256,)}
+WITH_FP8 = ("gfx94", "gfx95", "gfx12")  # MI300, MI350 and RDNA 4
 DIES_OF_A_MODULE = ("gfx90a",)  # MI200: PyTorch sees each of the two dies of a module (MI210 has one)
 
 
@@ -65,6 +69,8 @@ def prepare(precision: str, threads: int, _: int = 1) -> None:
         raise no_gpu(AMD, f"PyTorch {torch.__version__}", torch.version.hip or torch.version.cuda)
     require_kernels(torch.cuda.get_arch_list())
     require_precision(precision, precisions(), torch.cuda.get_device_name())
+    if precision == FP8:
+        float8.require(torch.device("cuda"))
     compute_on(threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = precision == "tf32"
     if AMD:
@@ -106,9 +112,12 @@ def _runs(capability: tuple[int, int], built: str) -> bool:
 def precisions() -> tuple[str, ...]:
     """Return the precisions that the GPU supports. PyTorch has no TF32 on AMD's."""
     if AMD:
-        return ("fp32", "bf16", "fp16")
-    newer = torch.cuda.get_device_capability() >= AMPERE
-    return ("fp32", "tf32", "bf16", "fp16") if newer else ("fp32", "fp16")
+        has_fp8 = architecture(torch.cuda.get_device_properties(torch.cuda.current_device())).startswith(WITH_FP8)
+        return ("fp32", "bf16", "fp16", *((FP8,) if has_fp8 else ()))
+    capability = torch.cuda.get_device_capability()
+    if capability < AMPERE:
+        return ("fp32", "fp16")
+    return ("fp32", "tf32", "bf16", "fp16", *((FP8,) if capability >= ADA else ()))
 
 
 def free_mib() -> float | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import MICROBENCHMARK, OF_ALL_SIZES
 from entrypoints.results import peaks
 from entrypoints.results.measurement import Measurement
 from entrypoints.results.metrics.metric import Metric, no_window, units
+
+OF_TWO_PEAKS = "linear layers are in FP8, and the rest in bf16, whose peak is another: see fraction_of_bound"
 
 
 def operations_rate(measurement: Measurement, per_unit: int | None) -> Metric:
@@ -23,6 +26,8 @@ def share_of_peak(measurement: Measurement, achieved: Metric) -> Metric:
     """Return a rate over the cited peak of all devices in use in this precision."""
     if achieved.value is None or measurement.device is None:
         return Metric(None, "1", achieved.reason or "the device is not known")
+    if measurement.precision == FP8:
+        return Metric(None, "1", OF_TWO_PEAKS)
     peak = peaks.of_device(measurement.device, measurement.precision)
     if peak.flops is None:
         return Metric(None, "1", peak.reason)

@@ -22,6 +22,7 @@ from entrypoints.contract.cards import Card, trained_parameters
 from entrypoints.contract.messages import Software
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
+from entrypoints.workloads.pytorch import float8
 from entrypoints.workloads.pytorch.deferred import DeferredWeights, deferred
 from entrypoints.workloads.pytorch.layers import LazyLogits, SqueezeExcitation, StochasticDepth, chunked_cross_entropy
 from entrypoints.workloads.pytorch.samplers import Density
@@ -355,6 +356,12 @@ def recomputed(model: Objective) -> Objective:
         )
     for block in blocks:
         block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)  # type: ignore[assignment]
+    return model
+
+
+def in_float8(model: Objective, device: str, scaling: str) -> Objective:
+    """Return the same model, whose blocks compute their linear layers in the FP8 of a kind of device."""
+    float8.convert(model.network, torch.device(device), scaling)
     return model
 
 

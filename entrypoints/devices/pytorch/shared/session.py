@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 import numpy as np
 import torch
 
-from entrypoints.contract.choices import compiler_of
+from entrypoints.contract.choices import FP8, ROWWISE, compiler_of
 from entrypoints.contract.group import Place
 from entrypoints.contract.points import LastLevelCache, Point
 from entrypoints.contract.session import (
@@ -43,15 +43,16 @@ from entrypoints.devices.pytorch.shared.transfer import normalised
 from entrypoints.devices.pytorch.shared.updates import overflowed, updates_fused
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.devices.pytorch.strategies.selection import strategy_of
+from entrypoints.workloads.pytorch import float8
 from entrypoints.workloads.pytorch.build import Objective, has_batch_norms, sharing, with_chunked_loss
 from entrypoints.workloads.pytorch.samplers import Leapfrog, Leaps, chain_sample, sampler, several
 
-AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+AUTOCAST = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16, FP8: torch.bfloat16}
 CallableModel = Any  # a model or its compiled form, which has the model's attributes
 
 
 class TorchSession:
-    """A session in PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 use autocast.
+    """A session in PyTorch, eager or compiled. Weights stay fp32; bf16 and fp16 use autocast, FP8 that of bf16.
 
     Subclasses time the hardware: `mark`, `seconds_between` and `synchronise` of a Session.
     """
@@ -307,6 +308,19 @@ class TorchSession:
         """Return the sampler's state on the host."""
         return chain_sample(state)
 
+    def float8_layers(self, batch: Batch, scaling: str) -> Mapping[str, float]:
+        """Return how far each layer in FP8 is from what it should compute, at the most, by quantity of the check."""
+        from entrypoints.workloads.pytorch import float8_check  # late: only a correctness check has it
+
+        emulation = float8_check.Emulation(float8.formats(float8.architecture(self.hardware)), scaling == ROWWISE)
+        return float8_check.of_layers(self.model, self.to_device(batch), self.autocast, emulation)
+
+    def float8_network(self, single: TorchSession, batch: Batch) -> Mapping[str, float]:
+        """Return how far the network is from one in fp32 with the same weights, by quantity of the check."""
+        from entrypoints.workloads.pytorch import float8_check
+
+        return float8_check.of_network((self, single), batch)
+
     def weights(self) -> Mapping[str, np.ndarray]:
         """Return the parameters on the host, as views if they are there already."""
         return self.strategy.weights(self.model)
@@ -382,6 +396,7 @@ class TorchSession:
             "allocator": allocator(kind),
             "autotuning": autotuning(kind, self.compiled),
             "convolutions": fusing.described(kind, self.fused),
+            "float8": float8.described(self.model.network),
         }
         return Executed(began, time.monotonic(), execution(how) + self.notes, facts)
 
