@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from typing import Mapping
 
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ from entrypoints.devices.missing_device import no_gpu
 from entrypoints.devices.pytorch.shared import gpu, rocm
 from entrypoints.devices.pytorch.shared.attention import AttentionChoice
 from entrypoints.devices.pytorch.shared.compiling import require_triton
-from entrypoints.devices.pytorch.shared.inference import fusing
+from entrypoints.devices.pytorch.shared.inference import fusing, grouping
 from entrypoints.devices.pytorch.shared.session import AUTOCAST
 from entrypoints.devices.pytorch.shared.threads import compute_on
 from entrypoints.devices.pytorch.strategies.group import Group
@@ -165,20 +166,33 @@ class CudaSession(gpu.GpuSession):
     """A session on GPUs of NVIDIA or AMD."""
 
     chosen: AttentionChoice | None = None  # of the kernel of attention, from the first batch on
+    groups: Mapping[grouping.Shape, int] | None = None  # of convolutions that only answer, from the first batch on
 
     def look_at(self, batch_on_device: Batch, training: bool) -> None:
-        """Choose the kernel of attention by the first batch; AMD's GPUs keep PyTorch's order."""
+        """Choose the kernel of attention and groups of convolutions by the first batch; AMD's GPUs keep PyTorch's."""
         if self.chosen is None and not AMD:
             seconds = functools.partial(fusing.fastest, self)
             self.chosen = AttentionChoice(self.model.network, self.hardware, self.dtype, seconds)
             self.chosen.make(batch_on_device.inputs, self.micro_batch, training)
+        if self.answers and self.groups is None and not AMD:
+            self.groups = self.faster_groups(batch_on_device)
         super().look_at(batch_on_device, training)
+
+    def faster_groups(self, batch_on_device: Batch) -> Mapping[grouping.Shape, int]:
+        """Give grouped convolutions the fastest numbers of groups, before anything is compiled, and return them."""
+        seconds = functools.partial(fusing.fastest, self)
+        with torch.no_grad(), self.autocast():
+            fastest = grouping.fastest_groups(self.model, lambda: self.model(batch_on_device.inputs), seconds)
+            grouping.merge(self.model, fastest)
+        return fastest
 
     def executed(self) -> Executed:
         """Return how the model was run so far, with the seconds of the kernels of attention that were tried."""
         executed = super().executed()
         tried = self.chosen.said if self.chosen else None
-        return executed._replace(facts={**executed.facts, "attention_trials": tried})
+        joined = filter(None, (executed.facts["convolutions"], grouping.described(self.groups or {})))
+        facts = {"attention_trials": tried, "convolutions": "; ".join(joined) or None}
+        return executed._replace(facts={**executed.facts, **facts})
 
     def close(self) -> None:
         """Release the model, and the order of kernels."""

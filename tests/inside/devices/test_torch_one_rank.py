@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -39,9 +41,14 @@ def sent_in_a_step(monkeypatch, workload):
     batch = loader.synthetic_batch(card, 2, 0)
     before = {name: weight.copy() for name, weight in build.weights(model).items()}
     called(batch.inputs, batch.targets)[1].backward()
-    sent = []
+    sent: list[int] = []
     send = dist.broadcast
-    monkeypatch.setattr(dist, "broadcast", lambda *words, **named: sent.append(1) or send(*words, **named))
+
+    def noted(*words, **named):
+        sent.append(1)
+        return send(*words, **named)
+
+    monkeypatch.setattr(dist, "broadcast", noted)
     optimizer.step()
     return len(sent), before, build.weights(model), model
 
@@ -87,7 +94,7 @@ def test_shards_of_frozen_weights_are_in_the_precision_in_which_they_are_gathere
 
 def test_collectives_may_take_long_until_all_ranks_have_done_a_step(alone, monkeypatch):
     """A rank that compiles, or makes a large model, is away longer than one that lost its link."""
-    set_for = []
+    set_for: list[Any] = []
     monkeypatch.setattr(group, "set_timeout", set_for.append)
     ranks = group.Group(Place(0, 1, 0, 1), Parallelism("ddp"), HOST, dist.HashStore())
     ranks.meet()

@@ -11,6 +11,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel
 
+from entrypoints.devices.pytorch.shared.session import TorchSession
 from entrypoints.devices.pytorch.strategies import ddp, meshed, pipeline, shards, tensor
 from entrypoints.devices.pytorch.strategies.ddp import DataParallel
 from entrypoints.devices.pytorch.strategies.meshed import Meshed
@@ -42,7 +43,12 @@ def sum_of_shards_for_mean():
 
 def summed(strategy):
     """Only of ranks: the one that they are compared with trains as ever."""
-    return mock.patch.object(strategy, "backward", lambda _, loss: (loss * dist.get_world_size()).backward())
+    original = TorchSession.scaled
+
+    def scaled(self, loss):
+        return original(self, loss) * (dist.get_world_size() if isinstance(self.strategy, strategy) else 1)
+
+    return mock.patch.object(TorchSession, "scaled", scaled)
 
 
 def one_slice_for_all():

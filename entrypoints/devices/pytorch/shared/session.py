@@ -153,7 +153,7 @@ class TorchSession:
         return tensor.to(self.hardware)
 
     def train(self, batch: Batch) -> StepReport:
-        """Do forward, backward and update."""
+        """Do a step: forward and backward of each micro-batch, clipping, update. So do ranks with any strategy."""
         self.model.train()
         self.inference.forget()
         self.trained = True
@@ -171,25 +171,11 @@ class TorchSession:
         loss = losses[0] if self.accumulation_steps == 1 else torch.stack(losses).mean()
         return StepReport(samples=batch.samples, updates=1, loss=loss.item, skipped=skipped)
 
-    def look_at(self, batch_on_device: Batch, training: bool) -> None:  # noqa: ARG002 - GPUs do
-        """See what of the first batch decides which kernels are taken."""
-        self.attention.look_at(batch_on_device.inputs)
-
-    def expect_padding(self, batch: Batch | None = None) -> None:
-        """Let a network mask padding, unless a batch is known to have none: without a mask attention is faster.
-
-        Networks are shared by the threads of requests, which therefore always mask it.
-        """
-        for model in (self.model, self.inference.plain, self.inference.recorded):  # compiled ones have no truth value
-            network: Any = getattr(model, "network", None)
-            if hasattr(network, "padded"):
-                network.padded = batch is None or batch.padding != 0
-
     def forward_backward(self, batch: Batch, last: bool = True) -> torch.Tensor:
         """Do forward and backward of a micro-batch, scaled by its share of the update; return its loss."""
         with self.strategy.accumulating(last):
             loss = self.training_loss(batch)
-            self.strategy.backward(self.scaled(loss))
+            self.scaled(loss).backward()
         return loss.detach().clone()  # a replayed graph overwrites its output
 
     def training_loss(self, batch: Batch) -> torch.Tensor:
@@ -224,6 +210,20 @@ class TorchSession:
     def on_host(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """Return copies on the host, which are written when the hardware has done what it was given before."""
         return tensors
+
+    def look_at(self, batch_on_device: Batch, training: bool) -> None:  # noqa: ARG002 - GPUs do
+        """See what of the first batch decides which kernels are taken."""
+        self.attention.look_at(batch_on_device.inputs)
+
+    def expect_padding(self, batch: Batch | None = None) -> None:
+        """Let a network mask padding, unless a batch is known to have none: without a mask attention is faster.
+
+        Networks are shared by the threads of requests, which therefore always mask it.
+        """
+        for model in (self.model, self.inference.plain, self.inference.recorded):  # compiled ones have no truth value
+            network: Any = getattr(model, "network", None)
+            if hasattr(network, "padded"):
+                network.padded = batch is None or batch.padding != 0
 
     def infer(self, batch: Batch) -> StepReport:
         """Do a forward pass in evaluation mode. Its output is valid until the next one."""

@@ -86,10 +86,6 @@ class Strategy:
         """Return a context for the forward and backward pass of a micro-batch, the `last` one of an update or not."""
         return contextlib.nullcontext()
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Add the gradients of a loss."""
-        loss.backward()
-
     def clip(self, model: Objective, norm: float) -> None:
         """Scale all gradients together to at most this L2 norm."""
         torch.nn.utils.clip_grad_norm_(model.parameters(), norm)
