@@ -25,6 +25,7 @@ PERIOD = 1.0  # s between two readings: BMCs take some tenths of a second for an
 PATIENCE = 10.0  # s for an answer
 _ROOT = "/redfish/v1/"
 _LARGEST = 1 << 20  # bytes of a document
+_MOST_WATTS = 1e7  # of a chassis: no rack has more
 _KEYS = {"url", "user", "password", "ca", "chassis"}
 _EXAMPLE = (
     'url = "https://bmc.site.example", user = "reader", password = "...", and perhaps ca = "FILE.pem", chassis = "1"'
@@ -187,7 +188,5 @@ def _watts(document: dict[str, Any]) -> float | None:
     first = control[0] if isinstance(control, list) and control else None
     places = ((watts, "Reading"), (first, "PowerConsumedWatts"))
     numbers = (place.get(name) for place, name in places if isinstance(place, dict))
-    usable = (
-        value for value in numbers if isinstance(value, int | float) and not isinstance(value, bool) and value > 0
-    )
-    return next(map(float, usable), None)
+    usable = (value for value in numbers if isinstance(value, int | float) and not isinstance(value, bool))
+    return next((float(value) for value in usable if 0 < value < _MOST_WATTS), None)

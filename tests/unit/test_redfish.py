@@ -232,12 +232,15 @@ def test_several_chassis_with_readings_have_to_be_named(
         {"Members": 1},
         {"Members": [{"@odata.id": "//elsewhere/"}, {"@odata.id": "/redfish/v1/a b\r\nX: y"}, {"@odata.id": 1}, None]},
         {"Members": [{"@odata.id": f"{ROOT}/Strange"}]},
+        {"Members": [{"@odata.id": f"{ROOT}/Endless"}]},
     ],
 )
 def test_documents_that_are_none(bmc: Controller, file: Path, content: Any) -> None:
     bmc.documents[ROOT] = content
     bmc.documents[f"{ROOT}/Strange"] = {"Power": {"@odata.id": f"{ROOT}/Strange/Power"}}
     bmc.documents[f"{ROOT}/Strange/Power"] = {"PowerControl": [{"PowerConsumedWatts": True}], "PowerWatts": [1]}
+    bmc.documents[f"{ROOT}/Endless"] = {"Power": {"@odata.id": f"{ROOT}/Endless/Power"}}
+    bmc.documents[f"{ROOT}/Endless/Power"] = b'{"PowerWatts": {"Reading": 1' + b"0" * 400 + b"}}"
     assert reason_of(file)
 
 
