@@ -20,6 +20,8 @@ from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
 from sifmark.core.paths import import_shared
 from sifmark.core.schemas import check_document
+from sifmark.redfish import PERIOD as BMC_PERIOD
+from sifmark.redfish import Redfish, read_bmc
 
 SCHEMA = "meter-1.0"
 PERIOD = 0.1  # s between two readings
@@ -55,13 +57,15 @@ class Energy:
 
 
 @contextlib.contextmanager
-def meter(*choices: str, period: float = PERIOD) -> Iterator[Energy]:
+def meter(*choices: str, period: float = PERIOD, bmc: str | Path = "") -> Iterator[Energy]:
     """Meter a block by every meter of this host, or by those of these names: `rapl`, `nvml:0`, `rapl:/powercap`.
 
     A reading is taken each `period` seconds. Of the tasks that a launcher started on a node, one counts each device.
-    Without any meter, `Energy.joules` is empty, and `Energy.document` has the reasons.
+    Without any meter, `Energy.joules` is empty, and `Energy.document` has the reasons. `bmc` is a file that only its
+    owner may read, about a BMC that is asked for the power of the whole node, once a second at most.
 
-    Raises UsageError for a meter that does not exist, and for a launcher whose variables are not complete.
+    Raises UsageError for a meter that does not exist, for such a file that cannot be used, and for a launcher whose
+    variables are not complete.
     """
     require_meters(choices)
     launch = _launch()
@@ -70,7 +74,8 @@ def meter(*choices: str, period: float = PERIOD) -> Iterator[Energy]:
     missing, samplers = _samplers(choices, period)
     energy = Energy()
     started = datetime.now(UTC)
-    with contextlib.ExitStack() as sampling:
+    with contextlib.ExitStack() as sampling, _of_bmc(Path(bmc) if bmc else None, period) as (unread, of_node):
+        missing, samplers = missing + unread, samplers + of_node
         for sampler in samplers:
             sampler.sample()
             sampling.enter_context(sampler.running())
@@ -107,6 +112,26 @@ def _samplers(choices: Sequence[str], period: float) -> tuple[list[Document], li
         else:
             samplers.append(sampler(each, period))
     return missing, samplers
+
+
+@contextlib.contextmanager
+def _of_bmc(file: Path | None, period: float) -> Iterator[tuple[list[Document], list[Any]]]:
+    """Yield why the BMC that a file names is no meter, and what reads it if it is one."""
+    if file is None:
+        yield [], []
+        return
+    try:
+        node = Redfish(read_bmc(file))
+    except import_shared("metering.meter").MeterError as error:
+        yield [{"meter": "redfish", "reason": printable(str(error)), "elsewhere": False}], []
+        return
+    try:
+        if reason := import_shared("runs.metered").counted_elsewhere(node.facts.source, node.facts.devices):
+            yield [{"meter": "redfish", "reason": printable(reason), "elsewhere": True}], []
+        else:
+            yield [], [import_shared("metering.sampling").Sampler(node, max(period, BMC_PERIOD))]
+    finally:
+        node.close()
 
 
 def _launch() -> Any | None:

@@ -30,12 +30,19 @@ STDOUT = "-"
     multiple=True,
 )
 @cli.option("--period", "Seconds between two readings. [default: 0.1]", "SECONDS", kind=float)
+@cli.option(
+    "--bmc",
+    "Also ask this BMC, by Redfish: a TOML file of mode 600 with url, user and password.",
+    "FILE",
+    completes="file",
+)
 @cli.output_option("Also write a JSON document to this file; with a / at the end, one of each rank.", "FILE", "target")
 @cli.option("--sum", "Instead add up what the ranks of a launch wrote to this folder.", "FOLDER", name="summed")
 def meter_command(
     arguments: Sequence[str] = (),
     choices: Sequence[str] = (),
     period: float | None = None,
+    bmc: str = "",
     target: str = "",
     summed: str = "",
 ) -> None:
@@ -54,7 +61,7 @@ def meter_command(
         remedy = "for example: sifmark meter -- python train.py"
         raise UsageError("the command to meter is missing", remedy, code="argument-missing")
     place = place_of(target) if target and target != STDOUT else target
-    with meter(*choices, period=PERIOD if period is None else period) as energy:
+    with meter(*choices, period=PERIOD if period is None else period, bmc=bmc) as energy:
         code = run_foreground(arguments, {})
     energy.document |= {"command": list(map(printable, arguments)), "exit_code": code}
     _show(energy.document)

@@ -50,6 +50,7 @@ SIFMARK: Layers = (
     ("results.consumers",),
     ("results.comparison",),
     ("datasets", "metering", "oci", "results"),
+    ("redfish",),
     ("core",),
 )
 
