@@ -738,17 +738,22 @@ def test_checks_in_a_precision_follow_from_their_deviations(genuine):
 
 def test_fp8_has_a_scaling_and_its_own_tolerances(genuine):
     kind, limits = "device-is-one-of-its-kind", "tolerances-are-those-of-the-reference"
-    scaled = put(put(genuine["training"], "configuration.precision", "fp8"), "configuration.fp8_scaling", "rowwise")
-    scaled["configuration"]["precision_kind"] = "mixed"
-    assert kind not in codes(scaled)
-    assert kind in codes(put(scaled, "configuration.fp8_scaling", None))
-    assert kind in codes(put(genuine["training"], "configuration.fp8_scaling", "rowwise"))
-    assert kind in codes(put(scaled, "accelerator.kind", "ipu"))
+
+    def in_fp8(document):
+        document = put(document, "configuration.precision", "fp8")
+        document["configuration"].update(precision_kind="mixed", fp8_scaling="rowwise")
+        return document
+
+    on_cpu = in_fp8(genuine["cpu"])
+    assert kind not in codes(on_cpu)
+    assert kind in codes(put(on_cpu, "configuration.fp8_scaling", None))
+    assert kind in codes(put(genuine["cpu"], "configuration.fp8_scaling", "rowwise"))
     for tolerance, right in ((relative(45), True), (relative(40), False)):
         worst = {"quantity": OUTPUTS, "deviation": 0.001, "tolerance": tolerance}
         checked = [{"precision": "fp8", "state": "passed", "worst": worst, "mismatched": []}]
         for device in ("cpu", "cuda"):
-            document = put(put(scaled, "numerics.precisions", checked), "configuration.device", device)
+            document = put(in_fp8(genuine["training"]), "numerics.precisions", checked)
+            document["configuration"]["device"] = device
             assert (limits not in codes(document)) == right
 
 
