@@ -13,6 +13,7 @@ NUMERICS = "tests/inside/worker/test_torch_numerics.py"
 RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
 ADAPTERS = "tests/inside/workloads/test_torch_adapters.py"
 SEQUENCES = "tests/inside/workloads/test_torch_sequences.py"
+FLOAT8 = "tests/inside/workloads/test_torch_float8.py"
 MEETING = "tests/inside/runs/test_meeting.py"
 DATA = "tests/inside/data"
 INSIDE = (
@@ -31,6 +32,35 @@ INSIDE = (
         '(waves - scaling["low"]) / (scaling["high"] - scaling["low"])',
         *('(waves - scaling["low"]).sign()', "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
         side="/workloads/pytorch",
+    ),
+    _fault(
+        *("scales of FP8 are not undone", "quantised", "1 / scale", "torch.ones_like(scale)", "torch_new", FLOAT8),
+        *("-k", "layers_as_they_are or in_double_precision"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *(
+            "gradients are in the format of activations",
+            "Product.backward",
+            "(ctx.dtypes.backward, ctx.dtypes.forward)",
+        ),
+        *("(ctx.dtypes.forward, ctx.dtypes.forward)", "torch_new", FLOAT8, "-k", "layers_as_they_are"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a bias is left out in FP8", "Float8Linear.forward", "product + self.bias.to(product.dtype)", "product"),
+        *("torch_new", FLOAT8, "-k", "missing_bias"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("the head is in FP8, too", "convertible", "role in CONVERTED", "role in (*CONVERTED, roles.LOGITS)"),
+        *("torch_new", FLOAT8, "-k", "layers_as_they_are"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("operations in FP8 take as long as others", "_computing", "part.in_fp8 / roof.fp8"),
+        *("part.in_fp8 / roof.operations", "py38", "tests/inside/results/test_roofline.py", "-k", "its_own_peak"),
+        side="/results",
     ),
     _fault(
         *("keys are dealt out to queries in turn", "GroupedQueryAttention.attend"),

@@ -16,7 +16,9 @@ def require(options: Options, card: Card, framework: str, device: str) -> None:
     """Raise UsageError for FP8 of what has none here, and for scales without FP8."""
     if options.precision != FP8:
         if options.fp8_scaling:
-            raise UsageError(f"--fp8-scaling {options.fp8_scaling} is for --precision {FP8}", "leave one, or add both")
+            raise UsageError(
+                f"--fp8-scaling {options.fp8_scaling} is for --precision {FP8}", "add that, or leave it out"
+            )
         return
     where = f"--precision {FP8}"
     if framework != "pytorch":

@@ -35,8 +35,8 @@ LONGEST = 1000  # characters of a variable in a result
     "kind and framework are both those of sifmark, or both others, as in tests; a CPU is one node, the host, with its "
     "model, the vendor of that name and its memory, or a share of it for each rank; a GPU is one device for each rank; "
     "IPUs are one for each stage of each replica, in one process or in poprun's instances; the precision is one that "
-    "such a device has, mixed or pure as it computes, with a scaling exactly in FP8; `execution` says whether the model "
-    "is compiled",
+    "such a device has, mixed or pure as it computes, scaled if FP8; `execution` says whether the model is "
+    "compiled",
     "Numbers are compared by device.",
     "memory: a factor of 2, since memory may be plugged in meanwhile",
 )
@@ -55,13 +55,7 @@ def device_is_one_of_its_kind(facts: Facts) -> Iterator[str]:
         yield differ("accelerator.count", device["count"], count, f"a {kind}")
     if device["ranks"] != facts.ranks:
         yield differ("accelerator.ranks", device["ranks"], facts.ranks, f"a {kind}")
-    if given["precision"] not in KINDS[kind]:
-        yield differ("configuration.precision", given["precision"], ", ".join(KINDS[kind]), f"a {kind}")
-    expected = precision_kind(given["precision"], kind, facts.task)
-    if given.get("precision_kind", expected) != expected:
-        yield differ("configuration.precision_kind", given["precision_kind"], expected, f"a {kind}")
-    if (given.get("fp8_scaling") is not None) != (given["precision"] == FP8):
-        yield differ("configuration.fp8_scaling", given.get("fp8_scaling"), given["precision"], "precision")
+    yield from _of_precision(facts, kind)
     execution = EXECUTION[framework][bool(given["compile"])].format(compiler=compiler_of(kind))
     if facts.served:
         execution = f"by {facts.served['engine']} "
@@ -90,6 +84,17 @@ def execution_is_what_was_counted(facts: Facts) -> Iterator[str]:
     for text, number in texts.items():
         if number is not None and (text in device["execution"]) != (number > 0):
             yield differ("accelerator.execution", device["execution"][:60], f"{number} graphs or breaks", "compilation")
+
+
+def _of_precision(facts: Facts, kind: str) -> Iterator[str]:
+    given = facts.configuration
+    if given["precision"] not in KINDS[kind]:
+        yield differ("configuration.precision", given["precision"], ", ".join(KINDS[kind]), f"a {kind}")
+    expected = precision_kind(given["precision"], kind, facts.task)
+    if given.get("precision_kind", expected) != expected:
+        yield differ("configuration.precision_kind", given["precision_kind"], expected, f"a {kind}")
+    if (given.get("fp8_scaling") is not None) != (given["precision"] == FP8):
+        yield differ("configuration.fp8_scaling", given.get("fp8_scaling"), given["precision"], "precision")
 
 
 def _of_kind(facts: Facts, device: Document) -> Iterator[str]:

@@ -41,7 +41,8 @@ def formats(architecture: str = "") -> Formats:
     if torch.__version__ < OLDEST:
         raise RunError(
             "unsupported",
-            f"--precision fp8: PyTorch {torch.__version__} has no products of FP8, from 2.5 on it does. "
+            f"--precision fp8: PyTorch {torch.__version__} has no products of FP8, from "
+            f"{'.'.join(map(str, OLDEST))} on it does. "
             "Take --precision bf16, or an image with a newer PyTorch",
         )
     if architecture.startswith(WITHOUT_NEGATIVE_ZERO):

@@ -417,6 +417,26 @@ def test_a_gpu_without_kernels_is_named_before_anything_runs(monkeypatch, capabi
 
 
 @pytest.mark.parametrize(
+    ("amd", "capability", "architecture", "able"),
+    [
+        (False, (7, 0), "", ("fp32", "fp16")),
+        (False, (8, 6), "", ("fp32", "tf32", "bf16", "fp16")),
+        (False, (8, 9), "", ("fp32", "tf32", "bf16", "fp16", "fp8")),
+        (False, (12, 0), "", ("fp32", "tf32", "bf16", "fp16", "fp8")),
+        (True, None, "gfx90a:sramecc+:xnack-", ("fp32", "bf16", "fp16")),
+        (True, None, "gfx942:sramecc+:xnack-", ("fp32", "bf16", "fp16", "fp8")),
+    ],
+)
+def test_precisions_are_those_of_the_generation(monkeypatch, amd, capability, architecture, able):
+    monkeypatch.setattr(cuda, "AMD", amd)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    properties = SimpleNamespace(gcnArchName=architecture)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: properties)
+    assert cuda.precisions() == able
+
+
+@pytest.mark.parametrize(
     ("architecture", "built", "runs"),
     [
         ("gfx90a:sramecc+:xnack-", ["gfx908", "gfx90a"], True),

@@ -134,6 +134,18 @@ def test_weights_that_part_on_ranks_of_a_block_end_the_run():
         trained("gpt2", "tensor tensor=2", 2, mutant="positions_apart")
 
 
+@needs_meshes
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "pipelined stages=2"])
+def test_ranks_train_in_fp8_as_one_does(strategy):
+    """Each has scales of its own for its samples, so that losses part by rounding."""
+    alone, _ = trained("llama_1b", None, 3, accumulation=2, precision="fp8")
+    parts = 2 if "stages" in strategy else 1
+    together, ranks = trained("llama_1b", strategy, 3, accumulation=parts, precision="fp8")
+    assert together == pytest.approx(alone, rel=1e-3)
+    assert ranks[0]["norm"] == pytest.approx(ranks[1]["norm"], rel=1e-9)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("workload", NORMALISED)
 def test_batch_normalisation_is_that_of_each_rank(workload):

@@ -19,6 +19,7 @@ from entrypoints.results.measurement import fold
 from entrypoints.results.metrics import compute, devices, energy, generation, throughput, tokens, training
 from entrypoints.results.metrics.by_workload import every_metric
 from entrypoints.results.metrics.metric import NO_TIME, STEPS_FOR_P99
+from entrypoints.results.metrics.operations import OF_TWO_PEAKS
 from entrypoints.results.quantiles import quantile
 from entrypoints.results.roofline import Flops
 
@@ -219,6 +220,12 @@ def test_what_the_device_could_not_tell_has_its_reason():
     assert devices.peak_reserved_memory(run).value == 1.0
     assert devices.host_device_traffic(run).reason == "no bus"
     assert compute.utilisation(run).reason == "no cited peak for NVIDIA A100-SXM4-40GB (package) in None"
+
+
+def test_a_run_in_fp8_has_no_single_peak():
+    run = fold([DEVICE, *MESSAGES], "images", "training", flops=Flops(1, 1), precision="fp8")
+    assert compute.achieved_flops(run).value is not None
+    assert compute.utilisation(run) == (None, "1", OF_TWO_PEAKS)
 
 
 def test_the_conditions_of_devices_before_and_after():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from program import Program
 
 from entrypoints.cli import verbs
-from entrypoints.contract import cards, reference
+from entrypoints.contract import cards, float8, reference
 from entrypoints.contract.messages import Probed
 from entrypoints.planning.arguments import parse
 from entrypoints.results import numerics
@@ -171,6 +171,37 @@ def test_ranks_are_never_allowed_more_than_rounding():
         messages(loss=[2.06], update_by_ranks=[0.3], weights_between_ranks=[0.0]), stored, "fp32"
     )
     assert judged.state == "failed" and judged.precisions[0].mismatched == ("update_by_ranks",)
+
+
+def of_float8(**changed):
+    """Messages of a check in FP8, all within their tolerances but for what is changed."""
+    deviations = {name: [0.9 * tolerance] for name, tolerance in float8.TOLERANCES.items()}
+    return messages("fp8", **{**deviations, **{f"float8.{name}": [value] for name, value in changed.items()}})
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda", "xpu"])
+def test_fp8_has_the_same_tolerances_on_every_device(device):
+    """45 dB from what is emulated, 20 dB of the output and 17 dB of gradients from fp32."""
+    stored = MEASURED.on(device).in_float8()
+    assert numerics.compare_with_reference(of_float8(), stored, "fp8").state == "passed"
+    for name, deviation in (("outputs", 0.006), ("others", 0.006), ("output", 0.11), ("gradients", 0.15)):
+        judged = numerics.compare_with_reference(of_float8(**{name: deviation}), stored, "fp8")
+        assert judged.state == "failed" and judged.precisions[0].mismatched == (f"float8.{name}",)
+    assert numerics.compare_with_reference(messages("fp8", output=[1.0]), stored, "fp8").state == "failed"
+
+
+def test_a_check_in_fp8_that_was_cut_short_is_whole_by_its_own_quantities():
+    stored = STORED.in_float8()
+    cut = numerics.compare_with_reference(of_float8(outputs=1.0), stored, "fp8", "it crashed")
+    assert cut.state == "failed"
+    some = [message for message in of_float8(outputs=1.0) if message.quantity != "float8.output"]
+    assert numerics.compare_with_reference(some, stored, "fp8", "it crashed").state == "not_run"
+
+
+def test_ranks_in_fp8_have_the_same_weights_and_each_its_own_scales():
+    stored = STORED.in_float8().by_ranks(clipped=True)
+    assert set(stored.tolerances["fp8"]) == {*float8.TOLERANCES, reference.WEIGHTS}
+    assert set(reference.BY_RANKS) <= set(stored.tolerances["fp32"])
 
 
 def test_a_reference_serves_its_own_problem_only(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from entrypoints.cli.bounds import bounds, bounds_of_workload, devices
 from entrypoints.contract import cards
-from entrypoints.contract.choices import PRECISIONS
+from entrypoints.contract.choices import FP8, PRECISIONS
 from entrypoints.contract.messages import Message, Phase, Step
 from entrypoints.contract.session import DeviceFacts
 from entrypoints.contract.storage import BYTES
@@ -30,6 +30,7 @@ from entrypoints.rules.metrics import bound_of
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"
 CARDS = cards.load()
 TASKS = [(card.name, task) for card in CARDS.values() for task in card.tasks if card.flops_per_unit(task)]
+WHOLE = [precision for precision in PRECISIONS if precision != FP8]  # of all operations
 CUDA = {"framework": "pytorch", "device": "cuda"}
 H200 = DeviceFacts("cuda", "NVIDIA", "NVIDIA H200", 1, "package", None, 1, 1, "", simulated=False)
 # Figures of published studies as they printed them: workload, task, device, devices, units/s, in half precision.
@@ -86,7 +87,7 @@ def test_no_measured_result_passes_its_bound(name):
     assert not [text for text in violations(document) if "throughput-is-possible" in text or "bound" in text]
 
 
-@given(st.sampled_from(TASKS), st.sampled_from(PRECISIONS), st.floats(1e9, 1e16), st.floats(1.0, 9.0))
+@given(st.sampled_from(TASKS), st.sampled_from(WHOLE), st.floats(1e9, 1e16), st.floats(1.0, 9.0))
 def test_a_bound_grows_with_peak_bandwidth_and_cache(which, precision, peak, more):
     step = work(*which) if precision == "bf16" else work(*which, "--precision", precision)
     slow = roofline.bound(step, roofline.Roof(peak, 1e12, 1e6), 1).throughput
@@ -304,3 +305,32 @@ def test_a_device_is_named_in_full_or_in_part(text, names):
 
 def test_bytes_of_a_number_are_known_for_every_precision():
     assert set(BYTES) == set(PRECISIONS)
+
+
+def test_fp8_takes_its_own_peak_and_the_rest_that_of_bf16():
+    """By hand, of Llama 3.1 8B over 8192 tokens: 224 matrices of 32 blocks, and attention with the head."""
+    step = work("llama_8b", "training", "--batch-size", "1", "--precision", "fp8")
+    (part,) = step.parts
+    of_block = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
+    assert part.in_fp8 == 6 * 8192 * 32 * of_block
+    rest = 6 * 8192 * 4096 * 128256 + 3 * 4 * 32 * 4096 * 8192 * 8193 // 2
+    assert part.operations == part.in_fp8 + rest
+    roof = roof_of(H200, "fp8")
+    assert (roof.operations, roof.fp8) == (989.5e12, 1979e12)
+    expected = 1 / (part.in_fp8 / 1979e12 + rest / 989.5e12)
+    assert roofline.bound(step, roof, 1).throughput == pytest.approx(expected, rel=1e-9)
+    whole = work("llama_8b", "training", "--batch-size", "1")
+    in_bf16 = roofline.bound(whole, roof_of(H200, "bf16"), 1).throughput
+    assert whole.parts[0].in_fp8 == 0 and in_bf16 < expected < 2 * in_bf16
+
+
+def test_adapters_have_no_gradients_of_frozen_weights_in_fp8():
+    (part,) = work("llama_8b_lora", "training", "--batch-size", "1", "--precision", "fp8").parts
+    of_block = 4096 * (2 * 4096 + 2 * 1024 + 3 * 14336)
+    assert part.in_fp8 == 4 * 8192 * 32 * of_block < part.operations
+
+
+def test_devices_without_a_peak_of_fp8_have_no_bound_in_it():
+    a100 = H200._replace(name="NVIDIA A100-SXM4-80GB")
+    assert peaks.roof(a100, "fp8") is None and peaks.roof(a100, "bf16") is not None
+    assert "NVIDIA H200" in peaks.roofs("cuda", "fp8")

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from program import FEW, Program, lay_double
 
+from entrypoints.contract.float8 import OUTPUTS, relative
 from entrypoints.contract.statuses import UsageError
 from entrypoints.metering import names as meters
 from entrypoints.results import copies
@@ -733,6 +734,27 @@ def test_checks_in_a_precision_follow_from_their_deviations(genuine):
     old["numerics"]["precisions"] = [check("passed", 0.5, []), check("not_provable", 0.5, [], "bf16")]
     old["numerics"]["state"] = "passed"
     assert "correctness-is-that-of-the-run" not in codes(old)
+
+
+def test_fp8_has_a_scaling_and_its_own_tolerances(genuine):
+    kind, limits = "device-is-one-of-its-kind", "tolerances-are-those-of-the-reference"
+
+    def in_fp8(document):
+        document = put(document, "configuration.precision", "fp8")
+        document["configuration"].update(precision_kind="mixed", fp8_scaling="rowwise")
+        return document
+
+    on_cpu = in_fp8(genuine["cpu"])
+    assert kind not in codes(on_cpu)
+    assert kind in codes(put(on_cpu, "configuration.fp8_scaling", None))
+    assert kind in codes(put(genuine["cpu"], "configuration.fp8_scaling", "rowwise"))
+    for tolerance, right in ((relative(45), True), (relative(40), False)):
+        worst = {"quantity": OUTPUTS, "deviation": 0.001, "tolerance": tolerance}
+        checked = [{"precision": "fp8", "state": "passed", "worst": worst, "mismatched": []}]
+        for device in ("cpu", "cuda"):
+            document = put(in_fp8(genuine["training"]), "numerics.precisions", checked)
+            document["configuration"]["device"] = device
+            assert (limits not in codes(document)) == right
 
 
 def test_results_of_schema_1_1_count_as_they_did(genuine):

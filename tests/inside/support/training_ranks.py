@@ -144,7 +144,9 @@ def probe(job):
     messages: list[Any] = []
     group = joined(job)
     configuration: Any = SimpleNamespace(
+        device="cpu",
         precision=job.get("precision", "fp32"),
+        fp8_scaling="tensorwise",
         threads=1,
         seed=0,
         compile=None,
@@ -180,6 +182,8 @@ def train(job):
     model = build.deferred_model(card, 0)  # by ranks as by one, which has it at once if this PyTorch cannot defer it
     if not job.get("dropout"):
         build.without_randomness(model)
+    if job.get("precision") == "fp8":
+        build.in_float8(model, "cpu", "tensorwise")
     if job.get("recomputed"):
         build.recomputed(model)
     place = data_place(job)
