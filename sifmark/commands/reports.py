@@ -169,6 +169,7 @@ def site(
     """
     from sifmark.publish.results import ADDRESS, fetch_results
     from sifmark.report.site.folder import folder_of_site
+    from sifmark.report.site.read import Fetched
     from sifmark.report.site.site import SiteOptions
 
     options = SiteOptions(
@@ -190,10 +191,9 @@ def site(
         remedy = "add --require-signature, and --key FILE.pub for each that you trust"
         raise UsageError("anybody may have pushed what is in a registry", remedy, code="invalid-option")
     require_trusted_keys(settings.keys)
-    with TemporaryDirectory(prefix="sifmark-") as fetched:
-        unfetched = fetch_results(images, Path(fetched))
-        more = replace(options, fetched=Path(fetched), unfetched=tuple(unfetched))
-        _write_site(local, more, target, form)
+    with TemporaryDirectory(prefix="sifmark-") as name:
+        fetched = Fetched(Path(name), tuple(fetch_results(images, Path(name))))
+        _write_site(local, replace(options, fetched=fetched), target, form)
 
 
 def _write_site(folders: Sequence[Path], options: SiteOptions, target: str, form: str) -> None:

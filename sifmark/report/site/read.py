@@ -104,11 +104,19 @@ class SiteResult:
 
 
 @dataclass(frozen=True)
+class Fetched:
+    """A folder with what came from registries, HOST/PATH/NAME ..., and what could not be fetched, and why."""
+
+    folder: Path
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Places:
     """Where the files of a site are, and what it calls them: by their paths from a folder that has them all."""
 
     folder: Path
-    fetched: Path | None = None  # another one, with what came from registries: HOST/PATH/NAME ...
+    fetched: Path | None = None  # another one, with what came from registries
 
     def name(self, file: str) -> str:
         """Return the name of a file or folder."""
@@ -173,20 +181,19 @@ def read_results(
     anonymous_sites: bool = False,
     processes: int = 0,
     trusted_keys: Sequence[str] | None = None,
-    fetched: Path | None = None,
+    fetched: Fetched | None = None,
 ) -> SiteResults:
     """Return the results below folders; files are named from the folder that has them all.
 
     Observations have `more_fields` besides the usual ones. Labels stand for names if results are to be `anonymous`.
     With 0 `processes`, there are a few, as there are processors. With `trusted_keys`, only what one of them has signed
-    counts, and observations have the field SIGNER. `fetched` is a further folder, with what came from registries.
-    Raises UsageError.
+    counts, and observations have the field SIGNER. What was `fetched` counts too. Raises UsageError.
     """
     chosen = [folders] if isinstance(folders, Path) else list(folders)
-    places = places_of(chosen, fetched)
+    places = places_of(chosen, fetched.folder if fetched else None)
     roots = list(chosen) if len(chosen) == 1 else list(dict.fromkeys(each.absolute() for each in chosen))
-    found = [each for root in [*roots, *([fetched] if fetched else [])] for each in result_files(str(root))]
-    results = SiteResults(places, signed=trusted_keys is not None)
+    found = [each for root in [*roots, *([fetched.folder] if fetched else [])] for each in result_files(str(root))]
+    results = SiteResults(places, unsigned=list(fetched.problems if fetched else ()), signed=trusted_keys is not None)
     files = [name for name, problem in found if not problem]
     violations_of()  # loaded before there are processes, which then share it
     if trusted_keys is not None:

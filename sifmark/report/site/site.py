@@ -13,7 +13,7 @@ from sifmark.report.load import naming_field
 from sifmark.report.results import ACCELERATOR, SIGNER, SITE
 from sifmark.report.site.charts import Overview, SectionKey, history_chart, overview_of, workload_charts
 from sifmark.report.site.folder import file_names, report_files
-from sifmark.report.site.read import SiteResult, SiteResults, read_results
+from sifmark.report.site.read import Fetched, SiteResult, SiteResults, read_results
 from sifmark.report.site.register import Ranking, rankings_of
 from sifmark.report.site.rows import FailureRow, Measurements, SeriesRow, device_of, measured, system_of
 from sifmark.report.site.series import SeriesHistory, SiteHistory, site_history
@@ -39,8 +39,7 @@ class SiteOptions:
     with_results: bool = False  # copies of the results, to which pages link
     processes: int = 0  # 0: a few, as there are processors
     trusted_keys: tuple[str, ...] | None = None  # of a register: what none of them has signed does not count
-    fetched: Path | None = None  # a further folder, with what came from registries
-    unfetched: tuple[str, ...] = ()  # what could not be fetched, and why
+    fetched: Fetched | None = None  # what came from registries
 
 
 @dataclass(frozen=True)
@@ -153,7 +152,6 @@ def make_site(folders: Path | Sequence[Path], options: SiteOptions) -> Site:
         options.trusted_keys,
         options.fetched,
     )
-    results.unsigned.extend(options.unfetched)
     _require_members(results)
     if options.by and all(each.observation.fields.get(options.by) is None for each in results.members):
         raise no_such_field(options.by, {name for each in results.members for name in each.observation.fields})

@@ -96,6 +96,14 @@ def test_a_register_of_a_folder_and_of_a_registry(
     assert reason.startswith(registry.host.replace(":", "_")) and "none of the keys" in reason
     with refused(UsageError, "invalid-option", "--require-signature"):
         write_site([image], trusting, target="public")
+    (artifact,) = [digest for _, digest in registry.manifests if registry.manifests[_, digest][1].find(b"dsse") > 0]
+    registry.blobs = {digest: content for digest, content in registry.blobs.items() if b"payloadType" not in content}
+    with refused(SifmarkError, "signature-untrusted", artifact.partition(":")[2][:16]):
+        write_site([image], trusting, require_signature=True, target="other")
+    registry.manifests = {key: each for key, each in registry.manifests.items() if key[1] != artifact}
+    registry.tags = {key: each for key, each in registry.tags.items() if not key[1].startswith("sha256-")}
+    with refused(UsageError, "result-missing", "no result refers to these images"):
+        write_site([image], trusting, require_signature=True, target="other")
 
 
 def test_only_signed_results_of_the_image_that_is_there_are_pushed(
