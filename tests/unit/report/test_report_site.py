@@ -332,6 +332,7 @@ def test_the_number_of_charts_is_bounded_and_what_is_not_drawn_has_its_table(res
     assert not any("<figure" in page for page in series)
 
 
+@pytest.mark.full
 def test_a_long_history_is_drawn_by_session(tmp_path: Path) -> None:
     write_nights(tmp_path / "nights", nights(1, 140), repeats=3, **night("alpha"))
     site = make_site(tmp_path, ALONE)

@@ -383,8 +383,13 @@ def shapes(runs: Sequence[Run]) -> list[Run]:
     return list(chosen.values())
 
 
+IN_GATE = ("quick", "serving", "pearc22")  # studies of one device and of several, of an engine, and on several nodes
+
+
 @pytest.mark.parametrize("variant", ["", "small"])
-@pytest.mark.parametrize("name", study_names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.full] * (name not in IN_GATE)) for name in study_names()]
+)
 def test_the_runs_of_a_study_are_started_alike_on_every_way(name: str, variant: str, bench: Bench) -> None:
     study = load_study(name, variant)
     systems = [replace(system, image="cpu") for system in study.systems] or [System("here", "cpu")]
