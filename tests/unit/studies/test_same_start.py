@@ -383,7 +383,7 @@ def shapes(runs: Sequence[Run]) -> list[Run]:
     return list(chosen.values())
 
 
-IN_GATE = ("quick", "serving", "pearc22")  # studies of one device and of several, of an engine, and on several nodes
+IN_GATE = ("quick", "serving", "caraml")  # studies of one device and of several, of an engine, and on several nodes
 
 
 @pytest.mark.parametrize("variant", ["", "small"])
