@@ -19,4 +19,4 @@ def load_profile():
 
 def examples(count: int) -> int:
     """Return how many examples of a property to draw that needs another number of them than usual."""
-    return max(count * settings.default.max_examples // USUAL, 1)
+    return max(count * settings().max_examples // USUAL, 1)

@@ -12,6 +12,7 @@ TRANSFER, LOAD = "tests/inside/devices/test_torch_transfer.py", "tests/inside/me
 DECODING, LAMB = "tests/inside/workloads/test_torch_decoding.py", "tests/inside/workloads/test_torch_optimizers.py"
 COMPILED = '_on(device, name, *FAST, "--compile", "--steps", "30", "--warmup-steps", "5")'
 VISIBLE = "torch.arange(kept[0].shape[3], device=token.device) {} position"
+BUCKETS = "ZeroRedundancyOptimizer(groups, of_share, parameters_as_bucket_view={})"
 PACKED = "torch.ops.mkl._mkl_linear(x, self.packed, self.weight, {}, self.rows)"
 
 
@@ -202,6 +203,33 @@ COMPUTED = (
     _torch(
         *("the slowest kernel of attention is taken", "AttentionChoice.take", "lambda name: measured[name]"),
         *("lambda name: -measured[name]", "tests/inside/devices/test_torch_attention.py"),
+    ),
+    _torch(
+        *("groups that are computed together have the weights of the first", "merged", "parts[:, place]"),
+        *("parts[:, 0]", "tests/inside/devices/test_torch_grouping.py", "-k", "same_outputs"),
+    ),
+    _torch(
+        *("the slowest number of groups is taken", "_fastest", "min(times, key=lambda groups: times[groups])"),
+        *(
+            "max(times, key=lambda groups: times[groups])",
+            "tests/inside/devices/test_torch_grouping.py",
+            "-k",
+            "fastest",
+        ),
+    ),
+    _torch(
+        *("shards of frozen weights are wide", "narrow_frozen", "not parameter.requires_grad", "False"),
+        *("tests/inside/devices/test_torch_one_rank.py", "-k", "frozen"),
+    ),
+    _torch(
+        *("zero1 sends tensor by tensor", "SharedOptimizer.optimizer"),
+        *(BUCKETS.format("together"), BUCKETS.format("False")),
+        *("tests/inside/devices/test_torch_one_rank.py", "-k", "one_message"),
+    ),
+    _torch(
+        *("convolutions lose their memory format to zero1", "SharedOptimizer.optimizer"),
+        *("all(weight.is_contiguous() for weight in model.parameters())", "True"),
+        *("tests/inside/devices/test_torch_one_rank.py", "-k", "memory_format"),
     ),
     _torch(
         *("a loss in chunks ignores what follows it", "ChunkedLoss.backward", "gradient / len(by_rows)"),
