@@ -83,10 +83,12 @@ def roof(device: DeviceFacts, precision: str | None) -> Roof | None:
 def roof_of(entry: Mapping[str, Any], precision: str) -> Roof:
     """Return what one device of an entry of the table can do at the most."""
     cited, flops = entry.get("memory", {}), entry["flops"]
-    memory = (cited["bandwidth"], cited["cache_mib"] * MIB) if "bandwidth" in cited else (None, 0.0)
+    bandwidth, cache = cited.get("bandwidth"), 0.0
+    if bandwidth is not None:
+        cache = cited["cache_mib"] * MIB
     if precision == FP8:
-        return Roof(flops[BESIDE_FP8], *memory, flops[FP8])
-    return Roof(flops[precision], *memory)
+        return Roof(flops[BESIDE_FP8], bandwidth, cache, flops[FP8])
+    return Roof(flops[precision], bandwidth, cache)
 
 
 def roofs(kind: str, precision: str) -> dict[str, Roof]:

@@ -42,7 +42,9 @@ def probed(workload, precision, threads=1, batch_of=loader.formula_batch, compil
     """Quantities of the probe in one precision, by name: of runs with and without micro-batches."""
     messages: list[Probed] = []
     configuration: Any = SimpleNamespace(
+        device="cpu",
         precision=precision,
+        fp8_scaling="tensorwise",
         threads=threads,
         seed=0,
         compile=compiled,

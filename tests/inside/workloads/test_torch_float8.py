@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 from unittest import mock
 
@@ -10,14 +11,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from probing import probed  # noqa: E402
 from small_networks import smaller  # noqa: E402
 from torch import nn  # noqa: E402
 
-from entrypoints.contract import cards  # noqa: E402
+from entrypoints.contract import cards, reference  # noqa: E402
 from entrypoints.contract import float8 as bounds  # noqa: E402
+from entrypoints.contract.messages import Probed  # noqa: E402
 from entrypoints.contract.session import rule_of  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.results import numerics  # noqa: E402
 from entrypoints.workloads.pytorch import build, float8, float8_check, loader  # noqa: E402
 
 CARDS = cards.load()
@@ -424,6 +428,21 @@ def test_a_network_that_computes_rubbish_is_far_from_fp32():
     with scale_left_out():
         session, single, batch = sessions()
         assert session.float8_network(single, batch)[bounds.OUTPUT] > bounds.TOLERANCES[bounds.OUTPUT]
+
+
+def test_the_correctness_check_has_both_parts(monkeypatch):
+    """Of the network that the check of a run has, over fewer tokens."""
+    load = reference.load
+
+    def smaller_check(card):
+        return dataclasses.replace(load(card), batch_size=1, input={"length": 32})
+
+    monkeypatch.setattr(reference, "load", smaller_check)
+    quantities = probed("llama_1b", "fp8")
+    assert set(quantities) == set(bounds.TOLERANCES)
+    stored = smaller_check(CARDS["llama_1b"]).in_float8()
+    messages = [Probed("fp8", *quantity) for quantity in quantities.items()]
+    assert numerics.compare_with_reference(messages, stored, "fp8").state == "passed"
 
 
 def test_a_session_says_which_layers_are_in_fp8():
