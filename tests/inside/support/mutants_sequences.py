@@ -7,6 +7,7 @@ import math
 from unittest import mock
 
 import mutants
+import mutants_diffusion
 import mutants_speech
 import mutants_vit
 import torch
@@ -392,6 +393,13 @@ MUTANTS = {
         gradients_not_clipped,
         gradients_clipped_one_by_one,
         betas_of_another_rule,
+    ),
+    "dit_xl_2": mutants_diffusion.DIT,
+    "flux_1": (
+        *mutants_diffusion.FLUX,
+        decay_in_the_gradient,
+        gradients_not_clipped,
+        gradients_clipped_one_by_one,
     ),
     "lstm": (
         first_state_answers,
