@@ -37,12 +37,13 @@ def grid(model: Mapping[str, Any]) -> tuple[int, int]:
     return height // model["patch"], width // model["patch"]
 
 
-def places(model: Mapping[str, Any], device: torch.device | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the row (T,) and the column (T,) of each patch."""
-    rows, columns = grid(model)
-    row = torch.arange(rows, device=device)[:, None].expand(rows, columns)
-    column = torch.arange(columns, device=device).expand(rows, columns)
-    return row.flatten(), column.flatten()
+def fixed_places(model: Mapping[str, Any]) -> np.ndarray:
+    """Return sines and cosines of the column, then of the row of each patch, float32 (T, width)."""
+    row, column = np.indices(grid(model)).reshape(2, -1, 1)
+    quarter = model["width"] // 4
+    rates = PERIOD ** (-np.arange(quarter) / quarter)
+    parts = [function(at * rates) for at in (column, row) for function in (np.sin, np.cos)]
+    return np.concatenate(parts, 1).astype(np.float32)
 
 
 class Diffusion(nn.Module):
@@ -51,7 +52,7 @@ class Diffusion(nn.Module):
     def __init__(self, rule: Mapping[str, Any]) -> None:
         super().__init__()
         kept = np.cumprod(1 - np.linspace(rule["first"], rule["last"], rule["steps"]))  # of the variance of the image
-        self.register_buffer("kept", torch.tensor(kept.tolist(), dtype=torch.float32), persistent=False)
+        self.register_buffer("kept", torch.from_numpy(kept.astype(np.float32)), persistent=False)
 
     def forward(self, latents: torch.Tensor, noise: torch.Tensor, times: torch.Tensor) -> torch.Tensor:
         """Latents and noise (N, C, H, W), and steps (N,) from 0 -> the same shape."""
@@ -77,14 +78,7 @@ class Patches(nn.Module):
         self.project = nn.Conv2d(model["latents"][0], width, patch, stride=patch)
         self.places: nn.Parameter | None = None
         if model["positions"]["kind"] == "waves":
-            self.places = nn.Parameter(self.fixed_places(model), requires_grad=False)
-
-    @staticmethod
-    def fixed_places(model: Mapping[str, Any]) -> torch.Tensor:
-        """Return sines and cosines of the column, then of the row of each patch (T, width)."""
-        row, column = places(model)
-        angles = [waves(at, model["width"] // 2, torch.float64) for at in (column, row)]
-        return torch.cat([part for each in angles for part in (each.sin(), each.cos())], -1).float()
+            self.places = nn.Parameter(torch.from_numpy(fixed_places(model)), requires_grad=False)
 
     def given(self) -> Iterator[nn.Parameter]:
         """Yield what is not learnt: the places."""
@@ -278,27 +272,31 @@ class SingleBlock(nn.Module):
 
 
 class Head(nn.Module):
-    """The prediction: the noise, and of some networks its variance, in as many channels again."""
+    """The prediction: the noise, and in some networks its variance, in as many channels again."""
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
-        self.grid, self.patch, self.half_unused = grid(model), model["patch"], model["learns_variance"]
-        self.channels = model["latents"][0] * (2 if model["learns_variance"] else 1)
+        self.grid, self.patch = grid(model), model["patch"]
         self.modulation = Modulation(model, 2)
         self.normalisation = normalisation(model)
-        self.project = nn.Linear(model["width"], self.channels * self.patch**2)
+        outputs = model["latents"][0] * self.patch**2
+        self.project = nn.Linear(model["width"], outputs)
+        self.variance = nn.Linear(model["width"], outputs) if model["learns_variance"] else None
 
     def without_effect(self) -> Iterator[nn.Parameter]:
-        """Yield the last layer if half of its rows are of the variance, which the loss does not know."""
-        if self.half_unused:
-            yield from self.project.parameters()
+        """Yield the layer of the variance, which the loss does not know."""
+        if self.variance is not None:
+            yield from self.variance.parameters()
 
     def forward(self, x: torch.Tensor, condition: torch.Tensor) -> torch.Tensor:
-        """(N, T, width) and a condition (N, width) -> (N, channels, H, W)."""
+        """(N, T, width) and a condition (N, width) -> (N, C or 2 C, H, W)."""
         (rows, columns), patch = self.grid, self.patch
-        x = self.project(modulated(self.normalisation(x), *self.modulation(condition)))
-        patches = x.view(-1, rows, columns, self.channels, patch, patch).permute(0, 3, 1, 4, 2, 5)
-        return patches.reshape(-1, self.channels, rows * patch, columns * patch)
+        x = modulated(self.normalisation(x), *self.modulation(condition))
+        predicted = self.project(x)
+        if self.variance is not None:
+            predicted = torch.cat([predicted, self.variance(x)], -1)
+        patches = predicted.view(len(x), rows, columns, -1, patch, patch).permute(0, 3, 1, 4, 2, 5)
+        return patches.reshape(len(x), -1, rows * patch, columns * patch)
 
 
 class DiT(nn.Module):
@@ -363,7 +361,12 @@ class Flux(nn.Module):
         There is one image and a text is nowhere in it, so that both are at 0. Halves are paired, where the published
         files pair neighbours: the order of the numbers of queries and keys differs, and nothing else.
         """
-        row, column = (functional.pad(at, (self.text_length, 0)) for at in places(self.model, image.device))
+        rows, columns = grid(self.model)
+        patch = torch.arange(rows * columns, device=image.device)
+        row, column = (
+            functional.pad(at, (self.text_length, 0))
+            for at in (torch.div(patch, columns, rounding_mode="floor"), patch % columns)
+        )
         at = (torch.zeros_like(row), row, column)
         axes = zip(at, self.model["positions"]["axes"])
         angles = torch.cat([waves(each, width, image.dtype) for each, width in axes], -1)
@@ -388,7 +391,9 @@ def initialise(network: nn.Module, rule: Mapping[str, Any]) -> None:
             for each in (layer.first, layer.second):
                 nn.init.normal_(each.weight, std=rule["embedding_deviation"])
         elif isinstance(layer, (Modulation, Head)):
-            nn.init.normal_(layer.project.weight, std=rule["modulation_deviation"])
+            for last in (layer.project, getattr(layer, "variance", None)):
+                if last is not None:
+                    nn.init.normal_(last.weight, std=rule["modulation_deviation"])
 
 
 NETWORKS = {"dit": DiT, "flux": Flux}

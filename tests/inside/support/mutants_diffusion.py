@@ -202,8 +202,8 @@ def variance_in_the_loss():
 def loss_summed_up():
     return mock.patch.dict(
         build.LOSSES,
-        mean_squared_error=lambda loss: lambda output, wanted: (
-            wanted.numel() * build.MeanSquaredError(loss)(output, wanted)
+        mean_squared_error=lambda loss: (
+            lambda output, wanted: wanted.numel() * build.MeanSquaredError(loss)(output, wanted)
         ),
     )
 
@@ -237,8 +237,9 @@ def channels_last_in_a_patch():
 
     def turned(part, x, condition):
         image, (rows, columns), size = forward(part, x, condition), part.grid, part.patch
-        parts = image.view(-1, part.channels, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5)
-        parts = parts.reshape(-1, rows, columns, size, size, part.channels).permute(0, 5, 1, 3, 2, 4)
+        channels = image.shape[1]
+        parts = image.view(-1, channels, rows, size, columns, size).permute(0, 2, 4, 1, 3, 5)
+        parts = parts.reshape(-1, rows, columns, size, size, channels).permute(0, 5, 1, 3, 2, 4)
         return parts.reshape(image.shape)
 
     return mock.patch.object(diffusion.Head, "forward", turned)
@@ -464,9 +465,7 @@ def queries_keys_and_values_by_heads():
 
 def initialisation(**changes):
     original = diffusion.initialise
-    return mock.patch.object(
-        diffusion, "initialise", lambda network, given: original(network, {**given, **changes})
-    )
+    return mock.patch.object(diffusion, "initialise", lambda network, given: original(network, {**given, **changes}))
 
 
 def modulations_start_at_zero():

@@ -34,7 +34,7 @@ class Denoiser(Parameters):
         self.channels, height, width = model["latents"]
         self.patch, self.size = model["patch"], self.width // model["heads"]
         self.at = [(row, column) for row in range(height // self.patch) for column in range(width // self.patch)]
-        self.outputs = self.channels * (2 if model["learns_variance"] else 1)
+        self.layers = ("last", "variance") if model["learns_variance"] else ("last",)
 
     def normal(self, name, inputs, outputs, kind="modulation"):
         self.linear(name, inputs, outputs, self.model["initialisation"][f"{kind}_deviation"])
@@ -53,7 +53,8 @@ class Denoiser(Parameters):
 
     def last(self):
         self.normal("last modulation", self.width, 2 * self.width)
-        self.normal("last", self.width, self.outputs * self.patch**2)
+        for name in self.layers:
+            self.normal(name, self.width, self.channels * self.patch**2)
 
     def half(self, name, attention):
         self.normal(f"{name} modulation", self.width, 6 * self.width)
@@ -99,12 +100,14 @@ class Denoiser(Parameters):
         return torch.cat(parts, -1)
 
     def predicted(self, x, condition):
-        x = self.apply_linear("last", self.modulated(x, *self.modulations("last modulation", condition)))
-        _, height, width = self.model["latents"]
-        size = self.patch
-        image = x.new_zeros(len(x), self.outputs, height, width)
+        x = self.modulated(x, *self.modulations("last modulation", condition))
+        return torch.cat([self.image(self.apply_linear(name, x)) for name in self.layers], 1)
+
+    def image(self, x):
+        (_, height, width), size = self.model["latents"], self.patch
+        image = x.new_zeros(len(x), self.channels, height, width)
         for place, (row, column) in enumerate(self.at):
-            part = x[:, place].view(len(x), self.outputs, size, size)
+            part = x[:, place].view(len(x), self.channels, size, size)
             image[:, :, size * row : size * (row + 1), size * column : size * (column + 1)] = part
         return image
 
