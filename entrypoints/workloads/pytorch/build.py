@@ -8,7 +8,7 @@ import importlib
 import itertools
 from collections import Counter
 from types import ModuleType
-from typing import Any, Iterator, Mapping, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, Tuple, Union
 
 import numpy as np
 import PIL
@@ -152,7 +152,7 @@ class MeanSquaredError(nn.Module):
         return functional.mse_loss(output[:, : self.channels], targets)
 
 
-LOSSES = {
+LOSSES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "cross_entropy": CrossEntropy,
     "mean_squared_error": MeanSquaredError,
     "span_cross_entropy": SpanCrossEntropy,

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 
 from entrypoints.workloads.pytorch.layers import ACTIVATIONS, RMSNorm
-from entrypoints.workloads.pytorch.transformer import RotaryTables, SelfAttention, rotate
+from entrypoints.workloads.pytorch.transformer import AnyCache, RotaryTables, SelfAttention, rotate
 
 PERIOD = 10_000.0  # of the slowest of the waves that stand for times and places, over that of the fastest
 
@@ -151,7 +151,7 @@ def modulated(x: torch.Tensor, shift: torch.Tensor, scale: torch.Tensor) -> torc
 class Block(nn.Module):
     """Attention and a feed-forward network: each of a modulated input, gated, and added to it. As DiT has it."""
 
-    attention_kind = SelfAttention
+    attention_kind: type[SelfAttention] = SelfAttention
 
     def __init__(self, model: Mapping[str, Any]) -> None:
         super().__init__()
@@ -248,11 +248,17 @@ class ParallelAttention(NormalisedAttention):
         self.activation = ACTIVATIONS[model["activation"]]()
         self.project = nn.Linear(width + inner, width)
 
-    def forward(self, x: torch.Tensor, _: None, rotary: RotaryTables | None = None, __: None = None) -> torch.Tensor:
+    def forward(
+        self,
+        x: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        rotary: RotaryTables | None = None,
+        _: AnyCache | None = None,
+    ) -> torch.Tensor:
         """(N, T, width) -> the same shape."""
         projected, inner = self.query_key_value(x).split(self.sizes, -1)
         query, key, value = self.divided(projected, rotary)
-        attended = self.attend(query, key, value, None).transpose(1, 2).flatten(2)
+        attended = self.attend(query, key, value, attention_mask).transpose(1, 2).flatten(2)
         return self.project(torch.cat([attended, self.activation(inner)], -1))
 
 
@@ -382,18 +388,15 @@ def initialise(network: nn.Module, rule: Mapping[str, Any]) -> None:
     for layer in network.modules():
         if isinstance(layer, (nn.Linear, nn.Conv2d)):
             nn.init.xavier_uniform_(layer.weight.flatten(1))
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
+            nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
         elif isinstance(layer, nn.Embedding):
             nn.init.normal_(layer.weight, std=rule["embedding_deviation"])
     for layer in network.modules():
-        if isinstance(layer, TwoLayers):
-            for each in (layer.first, layer.second):
-                nn.init.normal_(each.weight, std=rule["embedding_deviation"])
-        elif isinstance(layer, (Modulation, Head)):
-            for last in (layer.project, getattr(layer, "variance", None)):
-                if last is not None:
-                    nn.init.normal_(last.weight, std=rule["modulation_deviation"])
+        if isinstance(layer, (TwoLayers, Modulation, Head)):
+            kind = "embedding_deviation" if isinstance(layer, TwoLayers) else "modulation_deviation"
+            for each in layer.children():
+                if isinstance(each, nn.Linear):
+                    nn.init.normal_(each.weight, std=rule[kind])
 
 
 NETWORKS = {"dit": DiT, "flux": Flux}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -286,7 +287,7 @@ def what_follows_is_not_seen():
 
 
 def attending(change):
-    attend = transformer.SelfAttention.attend
+    attend: Any = transformer.SelfAttention.attend
 
     def changed(part, query, key, value, attention_mask):
         return attend(part, *change(part, query, key, value), attention_mask)

@@ -345,7 +345,14 @@ PRETRAINING = (
     lamb_with_bias_correction,
 )
 # Below the rounding of half precision: single precision, which is always checked too, finds them.
-FINE = (epsilon_of_other_networks, mutants_vit.epsilon_of_pytorch, mutants_vit.gelu_by_tanh)
+FINE = (
+    epsilon_of_other_networks,
+    mutants_vit.epsilon_of_pytorch,
+    mutants_vit.gelu_by_tanh,
+    mutants_diffusion.epsilon_of_pytorch,
+    mutants_diffusion.gelu_of_the_error_function,
+    mutants_diffusion.epsilon_of_heads_too_large,
+)
 LLAMA = (
     *DECODER,
     *STRETCHED,

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from probing import doubles, distinct  # noqa: E402
+from probing import distinct, doubles  # noqa: E402
 from small_networks import smaller  # noqa: E402
 from written_diffusion import NETWORKS  # noqa: E402
 
