@@ -352,6 +352,7 @@ FINE = (
     mutants_diffusion.epsilon_of_pytorch,
     mutants_diffusion.gelu_of_the_error_function,
     mutants_diffusion.epsilon_of_heads_too_large,
+    mutants_diffusion.noise_of_the_next_step,
 )
 LLAMA = (
     *DECODER,

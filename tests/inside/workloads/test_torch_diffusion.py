@@ -98,6 +98,27 @@ def test_outputs_and_gradients_are_those_of_a_network_written_out(name, fused, m
             torch.testing.assert_close(weight.grad, other.grad, rtol=1e-6, atol=1e-10, msg=key)
 
 
+@pytest.mark.full  # diffusers takes ten seconds to be imported
+@pytest.mark.skipif(torch.__version__ < "2", reason="diffusers wants attention as one operation")
+@pytest.mark.parametrize("name", CARDS)
+def test_outputs_are_those_of_diffusers(name):
+    of_diffusers = pytest.importorskip("of_diffusers", reason="diffusers is not here")
+    card = smaller(CARDS[name])
+    model = {**card.problem["model"], "latents": [4, 12, 12], "feed_forward": 4 * card.problem["model"]["width"]}
+    card = card._replace(problem={**card.problem, "model": model, "input": {"kind": "latents", "shape": [4, 12, 12]}})
+    ours = diffusion.network(model).double().eval()
+    build.load_probe_weights(build.Objective(ours, None))
+    theirs = of_diffusers.NETWORKS[model["architecture"]](model, dict(ours.state_dict())).double().eval()
+    latents, noise, times, *told = doubles(loader.formula_batch(card, 3).inputs)
+    with torch.no_grad():
+        output, expected = ours(latents, noise, times, *told), theirs(ours.noise(latents, noise, times), times, *told)
+    torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-4)  # its waves of times are in single precision
+    times = times % 3 if name == "dit_xl_2" else times / 1000
+    with torch.no_grad():
+        output, expected = ours(latents, noise, times, *told), theirs(ours.noise(latents, noise, times), times, *told)
+    torch.testing.assert_close(output, expected, rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", CARDS)
 def test_the_loss_knows_the_noise_alone(name):
     """The variance is computed, and has no gradient."""
