@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -278,6 +279,10 @@ def epsilon_of_pytorch():
     return every(nn.LayerNorm, lambda part: setattr(part, "eps", 1e-5))
 
 
+def epsilon_of_another_port():
+    return every(nn.LayerNorm, lambda part: setattr(part, "eps", 1e-4))
+
+
 def normalisation_left_out():
     return mock.patch.object(nn.LayerNorm, "forward", lambda part, x: x)
 
@@ -405,10 +410,13 @@ def image_before_text():
 
 
 def text_and_image_mixed_up():
-    def change(block):
-        block.text, block.image = block.image, block.text
+    """Each with the weights of the other."""
+    forward = diffusion.DoubleBlock.forward
 
-    return every(diffusion.DoubleBlock, change)
+    def mixed(part, *given):
+        return forward(SimpleNamespace(text=part.image, image=part.text), *given)
+
+    return mock.patch.object(diffusion.DoubleBlock, "forward", mixed)
 
 
 def single(change):
@@ -524,7 +532,7 @@ BOTH = (
     gelu_of_the_error_function,
     relu_for_gelu,
     silu_for_gelu,
-    epsilon_of_pytorch,
+    epsilon_of_another_port,
     normalisation_left_out,
     what_follows_is_not_seen,
     scores_not_scaled,
@@ -540,6 +548,7 @@ BOTH = (
 )
 DIT = (
     *BOTH,
+    epsilon_of_pytorch,
     times_as_shares,
     shares_without_their_roots,
     image_and_noise_swapped_in_steps,

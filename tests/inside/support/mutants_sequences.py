@@ -350,6 +350,7 @@ FINE = (
     mutants_vit.epsilon_of_pytorch,
     mutants_vit.gelu_by_tanh,
     mutants_diffusion.epsilon_of_pytorch,
+    mutants_diffusion.epsilon_of_another_port,
     mutants_diffusion.gelu_of_the_error_function,
     mutants_diffusion.epsilon_of_heads_too_large,
     mutants_diffusion.noise_of_the_next_step,
