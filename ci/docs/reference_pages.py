@@ -97,7 +97,8 @@ _SETS = {
     "2026": (
         "The set of 2026",
         "What sites buy machines for by then, with the sizes and rules of MLPerf where it has them; with PyTorch only. "
-        "[LLM training](../measure/llm-training.md) and [LLM inference](../measure/llm-inference.md) explain them.",
+        "[LLM training](../measure/llm-training.md), [LLM inference](../measure/llm-inference.md) and "
+        "[diffusion models](../measure/diffusion.md) explain them.",
     ),
     "micro-benchmarks": ("Micro-benchmarks", "[Micro-benchmarks](../measure/micro-benchmarks.md) have no network."),
 }

@@ -172,6 +172,8 @@ def _copies(configuration: Mapping[str, Any], part: str) -> int:
 def _weights(card: Card) -> int:
     """Return the weights that every forward pass reads whole: all, less tables of which rows are looked up."""
     model, parameters = card.problem["model"], int(card.problem["parameters"])
+    if "condition" in model:
+        return parameters - model["width"] * model["condition"].get("classes", 0)
     if "vocabulary" not in model or "head" not in model:
         return parameters
     rows = 0 if model["head"].get("tied") else model["vocabulary"]

@@ -21,7 +21,7 @@ NEAR_ELSEWHERE = 5e-2
 # The smallest fraction of the units of each weight that has a gradient. Features of data that are always 0 have none,
 # nor have units that a ReLU silences, in Deep Voice 3 a tenth of those at its entrance, or that a dropout before a
 # classifier drops for a single sample: in MobileNet a fifth.
-LEAST_USED = {"transformer": 0.98, "decoder": 0.98, "lstm": 0.9}
+LEAST_USED = {"transformer": 0.98, "decoder": 0.98, "diffusion": 0.98, "lstm": 0.9}
 LEAST_USED_ELSEWHERE = 0.7
 BY_CHANCE = 1e-5  # that all samples of a batch skip a block
 # How far the likeliest token may be above the chosen one, over how far it is above the mean: rounding lets two of them

@@ -132,6 +132,24 @@ def speech(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch
     return _padded((characters, speakers, mel), (mel, linear, done), lengths)
 
 
+def latents(problem: Problem, samples: int, draw: RandomSource) -> SyntheticBatch:
+    """Return latent images and noise (N, C, H, W), times (N,), and classes (N,), of which the one after the last stands
+    for none, or texts (N, L, width) and their vectors. Targets are what the network is to predict of the noise."""
+    shape, model = (samples, *problem["input"]["shape"]), problem["model"]
+    clean, noise, rule = draw.normal("inputs", shape), draw.normal("noise", shape), model["noise"]
+    if rule["kind"] == "flow":
+        times, targets = draw.share("times", (samples,)), noise - clean
+    else:
+        times, targets = draw.index("times", (samples,), rule["steps"]), noise
+    told = model["condition"]
+    if told["kind"] == "class":
+        labels = draw.index("labels", (samples,), told["classes"])
+        dropped = draw.share("dropped", (samples,)) < told["dropped"]
+        return SyntheticBatch((clean, noise, times, np.where(dropped, told["classes"], labels)), targets)
+    text = draw.normal("text", (samples, told["text_length"], told["text_width"]))
+    return SyntheticBatch((clean, noise, times, text, draw.normal("vector", (samples, told["vector"]))), targets)
+
+
 def _segmented(problem: Problem, samples: int, draw: RandomSource) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """Return lengths (N,), tokens (N, T), 0 beyond the length, and segments (N, T); the first segment has a sixth."""
     length = problem["input"]["length"]
@@ -157,6 +175,7 @@ KINDS: Mapping[str, Kind] = {
     "passage": passage,
     "masked_text": masked_text,
     "speech": speech,
+    "latents": latents,
 }
 
 

@@ -8,7 +8,7 @@ import importlib
 import itertools
 from collections import Counter
 from types import ModuleType
-from typing import Any, Iterator, Mapping, Tuple, Union
+from typing import Any, Callable, Iterator, Mapping, Tuple, Union
 
 import numpy as np
 import PIL
@@ -141,14 +141,21 @@ class SpeechLoss(nn.Module):
         return 1 - torch.exp(-((frames[:, None] - characters) ** 2) / (2 * self.deviation**2))
 
 
-def mean_squared_error(_: Mapping[str, Any]) -> nn.Module:
-    """Return the mean squared error of outputs and targets of one shape."""
-    return nn.MSELoss()
+class MeanSquaredError(nn.Module):
+    """The mean squared error of outputs and targets of one shape; of so many leading channels, if the card says so."""
+
+    def __init__(self, loss: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.channels = loss.get("channels")
+
+    def forward(self, output: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """Return a scalar."""
+        return functional.mse_loss(output[:, : self.channels], targets)
 
 
-LOSSES = {
+LOSSES: dict[str, Callable[[Mapping[str, Any]], nn.Module]] = {
     "cross_entropy": CrossEntropy,
-    "mean_squared_error": mean_squared_error,
+    "mean_squared_error": MeanSquaredError,
     "span_cross_entropy": SpanCrossEntropy,
     "speech": SpeechLoss,
     "sum_of_cross_entropies": SumOfCrossEntropies,
@@ -408,11 +415,13 @@ def with_random_source(model: Objective, chance: synthetic.RandomSource) -> Obje
 def load_probe_weights(model: Objective, remembering: bool = False) -> None:
     """Set weights and buffers to the values that `data.generated.formula` makes of their names.
 
-    So a weight that is renamed needs new references, and results by the old ones are no longer comparable.
+    So a weight that is renamed needs new references, and results by the old ones are no longer comparable. What layers
+    name as `given` is not learnt, and stays.
     """
+    given = {id(weight) for layer in model.network.modules() if hasattr(layer, "given") for weight in layer.given()}
     state = itertools.chain(model.network.named_parameters(), model.network.named_buffers())
     persistent = model.network.state_dict().keys()  # other buffers are constants
     with torch.no_grad():
         for name, value in state:
-            if name in persistent and value.is_floating_point():
+            if name in persistent and value.is_floating_point() and id(value) not in given:
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape, remembering)))

@@ -27,7 +27,8 @@ class RMSNorm(nn.Module):
     def __init__(self, width: int, eps: float) -> None:
         super().__init__()
         self.eps = eps
-        self.weight = nn.Parameter(torch.ones(width))
+        self.weight = nn.Parameter(torch.empty(width))
+        nn.init.ones_(self.weight)  # in place, so that it can be deferred
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(..., width) -> the same shape."""

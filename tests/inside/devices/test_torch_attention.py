@@ -16,6 +16,7 @@ from entrypoints.contract.session import BatchPartition, rule_of  # noqa: E402
 from entrypoints.devices.pytorch import cuda  # noqa: E402
 from entrypoints.devices.pytorch.shared import attention, gpu  # noqa: E402
 from entrypoints.workloads.pytorch import build, loader  # noqa: E402
+from entrypoints.workloads.pytorch.transformer import SelfAttention  # noqa: E402
 
 CPU, CARD = torch.device("cpu"), smaller(cards.load()["gpt2"])
 needs_order = pytest.mark.skipif(not attention.can_choose(), reason="this torch takes no order")
@@ -50,6 +51,28 @@ def test_kernels_are_tried_once_and_leave_no_trace(training):
     assert torch.equal(torch.random.get_rng_state(), state) and choice.layer.training
     choice.close()
     assert order() == before
+
+
+@needs_order
+@pytest.mark.parametrize(("workload", "places", "size"), [("dit_xl_2", 24, 72), ("flux_1", 24 + 7, 32)])
+def test_kernels_are_tried_on_the_places_and_heads_of_the_network(workload, places, size, monkeypatch):
+    card, shapes = smaller(cards.load()[workload]), []
+    attend = SelfAttention.attend
+
+    def seen(part, query, *others):
+        shapes.append(query.shape)
+        return attend(part, query, *others)
+
+    monkeypatch.setattr(SelfAttention, "attend", seen)
+    model = build.model(card, seed=1)
+    choice = attention.AttentionChoice(model.network, CPU, torch.bfloat16, lambda call: call() or 0.002)
+    inputs = loader.synthetic_batch(card, 2, seed=1).inputs
+    choice.make(inputs, None, True)
+    choice.close()
+    assert set(shapes) == {(2, 2, places, size)}
+    shapes.clear()
+    model(inputs)
+    assert (2, 2, places, size) in shapes, "and the network has them"
 
 
 @needs_order

@@ -19,6 +19,7 @@ from entrypoints.worker import memory_estimate  # noqa: E402
 
 STEPS = 20
 NETWORKS = ("gpt2", "bert_base", "lstm", "image_compression", "resnet50", "bert_large_pretraining_128")
+LATENTS = ("dit_xl_2", "flux_1")  # whose blocks are of two kinds, or beside weights that are not trained
 LAMB = "bert_large_pretraining_128"
 TIED = "gpt_117m"  # its table of tokens is also the head, so that each of two stages has it
 NORMALISED = ("image_compression", "resnet50")  # each rank's batch normalisation has the statistics of its samples
@@ -37,6 +38,9 @@ def cases():
         for workload in NETWORKS:
             marks = [pytest.mark.full] * (workload != "gpt2" or strategy != "fsdp")
             yield pytest.param(strategy, workload, marks=marks)
+    for strategy in ("ddp", *(["fsdp"] if MESHES else ())):
+        for workload in LATENTS:
+            yield pytest.param(strategy, workload, marks=pytest.mark.full)
 
 
 @pytest.mark.parametrize(("strategy", "workload"), list(cases()))

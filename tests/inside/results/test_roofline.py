@@ -204,6 +204,8 @@ def test_ranks_read_what_they_do_not_divide():
 def test_what_is_looked_up_is_not_read_whole():
     step = work("bert_base", "inference", "--batch-size", "1", "--precision", "bf16")
     assert step.parts[0].bytes == 2 * (108893186 - 768 * (30522 + 512)) + 384 * 2
+    step = work("dit_xl_2", "inference", "--batch-size", "1", "--precision", "bf16")
+    assert step.parts[0].bytes == 2 * (675129632 - 1152 * 1000) + 4 * 32 * 32 * 2
 
 
 def test_a_small_model_stays_in_the_cache():

@@ -7,6 +7,7 @@ import math
 from unittest import mock
 
 import mutants
+import mutants_diffusion
 import mutants_speech
 import mutants_vit
 import torch
@@ -344,7 +345,16 @@ PRETRAINING = (
     lamb_with_bias_correction,
 )
 # Below the rounding of half precision: single precision, which is always checked too, finds them.
-FINE = (epsilon_of_other_networks, mutants_vit.epsilon_of_pytorch, mutants_vit.gelu_by_tanh)
+FINE = (
+    epsilon_of_other_networks,
+    mutants_vit.epsilon_of_pytorch,
+    mutants_vit.gelu_by_tanh,
+    mutants_diffusion.epsilon_of_pytorch,
+    mutants_diffusion.epsilon_of_another_port,
+    mutants_diffusion.gelu_of_the_error_function,
+    mutants_diffusion.epsilon_of_heads_too_large,
+    mutants_diffusion.noise_of_the_next_step,
+)
 LLAMA = (
     *DECODER,
     *STRETCHED,
@@ -392,6 +402,13 @@ MUTANTS = {
         gradients_not_clipped,
         gradients_clipped_one_by_one,
         betas_of_another_rule,
+    ),
+    "dit_xl_2": mutants_diffusion.DIT,
+    "flux_1": (
+        *mutants_diffusion.FLUX,
+        decay_in_the_gradient,
+        gradients_not_clipped,
+        gradients_clipped_one_by_one,
     ),
     "lstm": (
         first_state_answers,

@@ -136,11 +136,19 @@ def rounded(seed):
     """The batch with every input moved by one rounding error at random, as other arithmetic would."""
 
     def batch_of(card, size):
-        batch = loader.formula_batch(card, size)
+        batch, random = loader.formula_batch(card, size), np.random.default_rng(seed)
         if has_tokens(card.name):
             return batch
-        signs = torch.from_numpy(np.random.default_rng(seed).choice([-1.0, 1.0], tuple(batch.inputs.shape)))
-        return Batch((batch.inputs.double() * (1 + signs * 2.0**-24)).float(), batch.targets)
+
+        def moved(tensor):
+            if isinstance(tensor, tuple):
+                return tuple(map(moved, tensor))
+            if not tensor.is_floating_point():
+                return tensor
+            signs = torch.from_numpy(random.choice([-1.0, 1.0], tuple(tensor.shape)))
+            return (tensor.double() * (1 + signs * 2.0**-24)).float()
+
+        return Batch(moved(batch.inputs), batch.targets)
 
     return batch_of
 
@@ -250,10 +258,10 @@ def parts_of(batch, count):
 
 
 def set_by_formula(model, names, remembering=False):
-    """Set weights and buffers by the formula."""
+    """Set weights and buffers by the formula, but for what is not learnt."""
     with torch.no_grad():
-        for name, value in zip(names, model.state_dict().values()):
-            if value.is_floating_point():
+        for name, value in zip(names, model.state_dict(keep_vars=True).values()):
+            if value.is_floating_point() and not getattr(value, "given", False):
                 value.copy_(torch.from_numpy(formula.weight(name, value.shape, remembering)))
 
 

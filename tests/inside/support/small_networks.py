@@ -20,6 +20,7 @@ SMALL: dict[str, dict[str, Any]] = {
     },
     "vit": {"image": 48, "layers": 2, "heads": 4, "width": 64, "feed_forward": 112, "classes": 17},
     "lstm": {"features": 5, "hidden": 24},
+    "diffusion": {"heads": 2, "feed_forward": 112},
     "deep_voice_3": {
         "vocabulary": 31,
         "character_width": 24,
@@ -31,6 +32,23 @@ SMALL: dict[str, dict[str, Any]] = {
         "decoder": {"prenet": [20], "channels": 24, "blocks": 3},
         "attention": {"width": 12, "after_blocks": [1, 3]},
         "converter": {"channels": 24, "blocks": 2},
+    },
+}
+# Rows and columns differ, and a head of DiT has its size of 72, which kernels do not like.
+OF_DIFFUSION: dict[str, dict[str, Any]] = {
+    "dit": {
+        "latents": [4, 8, 12],
+        "layers": 2,
+        "width": 144,
+        "condition": {"kind": "class", "classes": 10, "dropped": 0.1},
+    },
+    "flux": {
+        "latents": [4, 8, 12],
+        "double_layers": 2,
+        "single_layers": 2,
+        "width": 64,
+        "positions": {"kind": "rotary_axes", "axes": [8, 12, 12]},
+        "condition": {"kind": "text", "text_length": 7, "text_width": 24, "vector": 20},
     },
 }
 SHORTER = {"length": 24, "masked": 5, "characters": 12, "frames": 17, "shape": [24, 5]}  # of series, its shape
@@ -45,12 +63,15 @@ def family_of(card):
 def smaller(card):
     """The same card with a small network over fewer tokens, whose parameters are counted."""
     problem = {**card.problem, "model": {**card.problem["model"], **SMALL[card.family]}}
+    problem["model"].update(OF_DIFFUSION.get(problem["model"].get("architecture", ""), {}))
     positions = problem["model"].get("positions", {})
     if "scaling" in positions:  # some waves are long in so short a context
         problem["model"]["positions"] = {**positions, "scaling": {**positions["scaling"], "original": ORIGINAL}}
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
     if "image" in problem["model"]:
         problem["input"]["shape"] = [3, *[problem["model"]["image"]] * 2]
+    if "latents" in problem["model"]:
+        problem["input"]["shape"] = problem["model"]["latents"]
     parameters = list(family_of(card).network(problem["model"]).parameters())
     problem["parameters"] = sum(p.numel() for p in parameters)
     if "trained" in problem:

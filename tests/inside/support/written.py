@@ -10,6 +10,7 @@ import sys
 from typing import Any
 
 import torch
+import written_diffusion
 import written_sequences
 import written_speech
 from torch import nn
@@ -126,7 +127,7 @@ NETWORKS = {
 }
 
 
-WRITTEN = {**written_sequences.NETWORKS, "deep_voice_3": written_speech.Speech}
+WRITTEN = {**written_sequences.NETWORKS, **written_diffusion.NETWORKS, "deep_voice_3": written_speech.Speech}
 
 
 def network_of(card):
@@ -153,7 +154,9 @@ def cross_entropy(output, labels, rule):
     return -(1 - rule["label_smoothing"]) * right - rule["label_smoothing"] * all_classes
 
 
-def mean_squared_error(output, targets, _):
+def mean_squared_error(output, targets, rule):
+    if "channels" in rule:
+        output = output[:, : rule["channels"]]
     return ((output - targets) ** 2).sum() / output.numel()
 
 

@@ -31,11 +31,12 @@ from entrypoints.workloads.pytorch.samplers import HamiltonianMonteCarlo  # noqa
 
 CARDS = cards.load()
 TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_800m", "gpt_117m", "llama_1b", "llama_8b_lora")
+LATENTS = ("dit_xl_2", "flux_1")
 
 
 def card_of(workload):
     card = CARDS[workload]
-    return smaller(card) if card.family in ("transformer", "decoder", "lstm") else card
+    return smaller(card) if card.family in ("transformer", "decoder", "diffusion", "lstm") else card
 
 
 def opened(card, batch=4, precision="fp32", partition=None, compiled=None):
@@ -59,7 +60,9 @@ def faults(sent):
     return {message.name: message.faults for message in sent if isinstance(message, RunCheck)}
 
 
-@pytest.mark.parametrize("workload", [*TEXT, "lstm", "deep_voice_3", "image_compression", "mobilenet_v3_small"])
+@pytest.mark.parametrize(
+    "workload", [*TEXT, *LATENTS, "lstm", "deep_voice_3", "image_compression", "mobilenet_v3_small"]
+)
 @pytest.mark.parametrize("batch", [1, 4])
 def test_a_step_of_ours_passes(workload, batch):
     faults = trained(workload, batch)

@@ -11,6 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from small_networks import smaller  # noqa: E402
 from training_ranks import small_card  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
@@ -41,6 +42,16 @@ def test_deferred_weights_are_those_of_a_model_built_at_once(name):
     model.fill(model, CPU)
     assert model.deferred is None
     assert equal(model, build.model(CARDS[name], 3))
+
+
+@available
+@pytest.mark.parametrize("name", ["gpt_175b", "llama_70b", "llama2_70b_lora", "flux_1"])
+def test_networks_that_no_host_could_build_are_deferred(name):
+    card = smaller(CARDS[name])
+    model = build.deferred_model(card, 3)
+    assert all(weight.device.type == "meta" for weight in model.parameters())
+    model.fill(model, CPU)
+    assert equal(model, build.model(card, 3))
 
 
 @available

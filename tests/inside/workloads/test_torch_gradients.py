@@ -15,6 +15,7 @@ from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 CARDS = cards.load()
 ROUNDING = 1e-12  # of the largest gradient: exact zeros come out as less than 1e-15, and the smallest others as 1e-9
 TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_117m", "gpt_800m", "llama_1b", "llama_8b_lora")
+LATENTS = ("dit_xl_2", "flux_1")
 PICTURES = ("vit_l16", "image_compression", "mobilenet_v3_small", "efficientnet_b0", "resnet50")
 LARGE = ("mobilenet_v3_large", "efficientnet_b4", "resnext101_32x4d")  # others of their family stand for them
 MODES = {"as in training": lambda model: model, "without randomness": build.without_randomness}
@@ -40,7 +41,7 @@ def trained(card, mode):
 
 def cases():
     """Each network in each mode, but for those whose blocks are skipped at random: that gives shifts an effect."""
-    for name in (*TEXT, "lstm", "deep_voice_3", *PICTURES, *LARGE):
+    for name in (*TEXT, "lstm", "deep_voice_3", *LATENTS, *PICTURES, *LARGE):
         skips = "stochastic_depth" in CARDS[name].problem["model"]
         for mode in MODES if not skips else ("without randomness",):
             yield pytest.param(name, mode, marks=[pytest.mark.full] * (name in LARGE))
@@ -52,7 +53,7 @@ def test_exactly_the_weights_that_layers_name_have_no_gradient(workload, mode):
     network = trained(smaller(card) if card.family in (*LEAST_USED, "vit") else card, mode)
     nothing = {id(weight) for weight in build.without_effect(network)}
     assert [name for name, weight in network.named_parameters() if id(weight) in nothing and weight.grad.any()] == []
-    rotary = card.problem["model"].get("positions", {}).get("kind") == "rotary"
+    rotary = card.problem["model"].get("positions", {}).get("kind", "").startswith("rotary")
     least = LEAST_USED.get(card.family, LEAST_USED_ELSEWHERE)
     for name, weight, axes in build.units(network):
         gradient = weight.grad
@@ -66,4 +67,4 @@ def test_exactly_the_weights_that_layers_name_have_no_gradient(workload, mode):
 
 def test_each_kind_of_network_is_meant():
     trains = {card.family for card in CARDS.values() if "training" in card.tasks}
-    assert trains == {CARDS[name].family for name in (*TEXT, "lstm", "deep_voice_3", *PICTURES)}
+    assert trains == {CARDS[name].family for name in (*TEXT, "lstm", "deep_voice_3", *LATENTS, *PICTURES)}
