@@ -435,7 +435,9 @@ def test_the_correctness_check_has_both_parts(monkeypatch):
     load = reference.load
 
     def smaller_check(card):
-        return dataclasses.replace(load(card), batch_size=1, input={"length": 32})
+        stored = load(card)
+        assert stored is not None
+        return dataclasses.replace(stored, batch_size=1, input={"length": 32})
 
     monkeypatch.setattr(reference, "load", smaller_check)
     quantities = probed("llama_1b", "fp8")
