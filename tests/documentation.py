@@ -13,6 +13,7 @@ PAGES = [README, *sorted(path for path in (ROOT / "docs").rglob("*.md"))]
 WRITTEN = [page for page in PAGES if not str(page.relative_to(ROOT)).startswith(GENERATED)]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NUMBER = r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?"
+_UNITS = ("[KMG]iB", "m?s")  # each for units of one kind
 _INTERVAL = rf"(?:± {_NUMBER} %|\[{_NUMBER} {_NUMBER}\])"  # the first number has the comma
 
 
@@ -68,21 +69,26 @@ def sessions(block: Block) -> Iterator[tuple[str, list[str]]]:
 def pattern(lines: list[str]) -> re.Pattern[str]:
     """Return what an output must match that a page shows.
 
-    A line `...` stands for any lines, `...` in a line for any text, a number for any number, blanks for blanks, and an
-    interval for one that is written either way: `± 1.2 %` or `[1.10, 1.40]`.
+    A line `...` stands for any lines, `...` in a line for any text, a number for any number, blanks for blanks, a
+    number in MiB or s for one in another unit of its kind, and an interval for one that is written either way:
+    `± 1.2 %` or `[1.10, 1.40]`.
     """
     parts = [r"(?:.*\n)*?" if line.strip() == "..." else f"{_line(line)}\n" for line in lines]
     return re.compile("".join(parts))
 
 
 def _line(text: str) -> str:
-    pieces = re.split(rf"(\.\.\.|{_INTERVAL}|\s+|\d[\d.,]*(?:e[-+]?\d+)?)", text.rstrip())
+    quantity = rf"{_NUMBER} +(?:{'|'.join(_UNITS)})\b"
+    pieces = re.split(rf"(\.\.\.|{_INTERVAL}|{quantity}|\s+|\d[\d.,]*(?:e[-+]?\d+)?)", text.rstrip())
     return "".join(map(_piece, pieces)) + r"[ \t]*"
 
 
 def _piece(text: str) -> str:
     if text == "...":
         return ".*?"
+    for units in _UNITS:
+        if re.fullmatch(quantity := rf"{_NUMBER} +{units}", text):
+            return quantity
     if re.fullmatch(_INTERVAL, text):
         return _INTERVAL
     if text.isspace():
