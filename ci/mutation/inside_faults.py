@@ -13,6 +13,7 @@ NUMERICS = "tests/inside/worker/test_torch_numerics.py"
 RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/inside/workloads/test_torch_gradients.py"
 ADAPTERS = "tests/inside/workloads/test_torch_adapters.py"
 SEQUENCES = "tests/inside/workloads/test_torch_sequences.py"
+MIXTURES = "tests/inside/workloads/test_torch_mixtures.py"
 MEETING = "tests/inside/runs/test_meeting.py"
 DATA = "tests/inside/data"
 INSIDE = (
@@ -28,9 +29,40 @@ INSIDE = (
     ),
     _fault(
         *("long waves are stretched without a blend", "rotary_rates"),
-        '(waves - scaling["low"]) / (scaling["high"] - scaling["low"])',
-        *('(waves - scaling["low"]).sign()', "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
+        "(context * rates / (2 * math.pi) - low) / (high - low)",
+        *("(context * rates / (2 * math.pi) - low).sign()", "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
         side="/workloads/pytorch",
+    ),
+    _fault(
+        *("weights of experts are renormalised the other way", "Router.forward"),
+        *("self.renormalised", "not self.renormalised", "torch_new", MIXTURES, "-k", "weights_of_the_scores"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("all texts have the same experts at a place", "Router.in_turn", "(texts + places)", "places"),
+        *("torch_new", MIXTURES, "-k", "new_tokens"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("what experts make stays in their order", "Experts.forward", "Reordered.apply(made, back, order)", "made"),
+        *("torch_new", SEQUENCES, "-k", "of_transformers and olmoe"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a window is larger by one", "attend_in_blocks", "(back < window)", "(back <= window)"),
+        *("torch_new", MIXTURES, "-k", "in_one_operation"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a place sees a sink of its own", "attend", "before = (0, 0, 1, 0)", "before = (0, 0, 0, 1)"),
+        *("torch_new", MIXTURES, "-k", "in_one_operation"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a token reads all experts", "_read_share"),
+        *('max(0.0, 1 - tokens * experts["per_token"] / experts["count"])', "0.0"),
+        *("py38", "tests/inside/results/test_roofline.py", "-k", "experts_than"),
+        side="/results",
     ),
     _fault(
         *("keys are dealt out to queries in turn", "GroupedQueryAttention.attend"),

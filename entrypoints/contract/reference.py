@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Mapping, Sequence
 
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, routing
 
 FOLDER = Path(__file__).resolve().parent.parent / "references"
 PLAIN_BATCH = 2  # samples of the check if there is no reference
@@ -136,6 +136,9 @@ def reduced_card(card: Card) -> Card:
         return card
     reduced = probed_card(card, stored)
     problem = dict(reduced.problem)
+    if routing(problem):  # which is timed as in the whole network
+        experts = {**problem["model"]["experts"], "routing": routing(card.problem)}
+        problem["model"] = {**problem["model"], "experts": experts}
     if "generation" in problem:
         half = problem["input"]["length"] // 2
         problem["generation"] = {"prompt": half, "new": min(half, problem["generation"]["new"])}
