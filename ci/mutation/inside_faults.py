@@ -14,6 +14,7 @@ RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/i
 ADAPTERS = "tests/inside/workloads/test_torch_adapters.py"
 SEQUENCES = "tests/inside/workloads/test_torch_sequences.py"
 FLOAT8 = "tests/inside/workloads/test_torch_float8.py"
+MIXTURES = "tests/inside/workloads/test_torch_mixtures.py"
 MEETING = "tests/inside/runs/test_meeting.py"
 DATA = "tests/inside/data"
 INSIDE = (
@@ -29,8 +30,8 @@ INSIDE = (
     ),
     _fault(
         *("long waves are stretched without a blend", "rotary_rates"),
-        '(waves - scaling["low"]) / (scaling["high"] - scaling["low"])',
-        *('(waves - scaling["low"]).sign()', "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
+        "(context * rates / (2 * math.pi) - low) / (high - low)",
+        *("(context * rates / (2 * math.pi) - low).sign()", "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
         side="/workloads/pytorch",
     ),
     _fault(
@@ -60,6 +61,37 @@ INSIDE = (
     _fault(
         *("operations in FP8 take as long as others", "_computing", "part.in_fp8 / roof.fp8"),
         *("part.in_fp8 / roof.operations", "py38", "tests/inside/results/test_roofline.py", "-k", "its_own_peak"),
+        side="/results",
+    ),
+    _fault(
+        *("weights of experts are renormalised the other way", "Router.forward"),
+        *("self.renormalised", "not self.renormalised", "torch_new", MIXTURES, "-k", "weights_of_the_scores"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("all texts have the same experts at a place", "Router.in_turn", "(texts + places)", "places"),
+        *("torch_new", MIXTURES, "-k", "new_tokens"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("what experts make stays in their order", "Experts.forward", "Reordered.apply(made, back, order)", "made"),
+        *("torch_new", SEQUENCES, "-k", "of_transformers and olmoe"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a window is larger by one", "attend_in_blocks", "(back < window)", "(back <= window)"),
+        *("torch_new", MIXTURES, "-k", "in_one_operation"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a place sees a sink of its own", "attend", "before = (0, 0, 1, 0)", "before = (0, 0, 0, 1)"),
+        *("torch_new", MIXTURES, "-k", "in_one_operation"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("a token reads all experts", "_read_share"),
+        *('max(0.0, 1 - tokens * experts["per_token"] / experts["count"])', "0.0"),
+        *("py38", "tests/inside/results/test_roofline.py", "-k", "experts_than"),
         side="/results",
     ),
     _fault(

@@ -104,6 +104,21 @@ def head_sizes(model: Mapping[str, Any]) -> HeadSizes:
     return HeadSizes(heads, model.get("kv_heads", heads), model.get("head_size", model["width"] // heads))
 
 
+def attention_windows(model: Mapping[str, Any]) -> Sequence[int | None]:
+    """Return by block of a card's `problem.model` how many places one sees, itself included; None: all before.
+
+    Of alternating windows, those are the first, third and every other block.
+    """
+    window = model.get("window")
+    return [window if number % 2 == 0 else None for number in range(model["layers"])]
+
+
+def routing(problem: Mapping[str, Any]) -> str | None:
+    """Return how tokens get to the experts of a mixture; None for a network without experts."""
+    experts = problem["model"].get("experts")
+    return experts["routing"] if experts else None
+
+
 def trained_parameters(problem: Mapping[str, Any]) -> int:
     """Return the number of parameters that are trained: all, unless the card says so."""
     return int(problem.get("trained", problem["parameters"]))

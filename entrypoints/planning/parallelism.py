@@ -294,6 +294,10 @@ def _require_transformer(options: Options, card: Card) -> None:
         raise UsageError(
             f"--tensor {options.tensor}: adapters of {card.name} are not divided", "take --strategy fsdp in its place"
         )
+    if "experts" in model and options.tensor > 1:
+        raise UsageError(
+            f"--tensor {options.tensor}: experts of {card.name} are not divided", "take --strategy fsdp in its place"
+        )
     heads = math.gcd(model["heads"], head_sizes(model).kv_heads)
     features = math.gcd(heads, model["feed_forward"])
     if features % options.tensor:

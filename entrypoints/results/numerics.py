@@ -56,6 +56,7 @@ class Numerics:
     precisions: tuple[PrecisionResult, ...] = ()
     run_checks: tuple[RunCheck, ...] = ()  # of the run itself
     seconds: float | None = None  # that it took before the run, if it began
+    routing: str | None = None  # of tokens to experts in the network that was checked, if it has any
 
     def __str__(self) -> str:
         """Return the state, and the reason or the deviations."""
@@ -81,7 +82,8 @@ class Numerics:
         ]
         reason = {"reason": self.reason} if self.reason else {}
         took = {} if self.seconds is None else {"seconds": self.seconds}
-        return {"state": self.state, **reason, **took, "precisions": precisions, "run_checks": of_run}
+        routed = {} if self.routing is None else {"routing": self.routing}
+        return {"state": self.state, **reason, **took, **routed, "precisions": precisions, "run_checks": of_run}
 
 
 def cut_by(state: str) -> str:

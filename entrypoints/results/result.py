@@ -9,7 +9,7 @@ from datetime import datetime
 from itertools import accumulate
 from typing import Any, Mapping, Sequence
 
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, routing
 from entrypoints.contract.group import Mesh
 from entrypoints.contract.messages import PHASES
 from entrypoints.contract.points import operation_of
@@ -122,6 +122,7 @@ def workload(context: Context) -> Json:
         "parameters": card.problem["parameters"],
         "flops": {**flops._asdict(), "source": card.flops["source"]},
         "identity": card.identity,
+        **({"routing": routing(card.problem)} if routing(card.problem) else {}),
     }
 
 

@@ -4,14 +4,15 @@ A step takes no less time than its operations take at the peak of their precisio
 cannot but move take at the bandwidth of the device's memory (Williams, Waterman and Patterson, Roofline: an insightful
 visual performance model for multicore architectures, Communications of the ACM 52(4), 2009, 10.1145/1498765.1498785).
 
-Operations are those of the card, less the attention of a causal model to places that it does not see. They are those of
-direct products: an algorithm that does with fewer, such as Winograd's for convolutions (Lavin and Gray, 2016,
-arXiv:1509.09308), could pass the bound. Bytes are the least that any program moves:
+Operations are those of the card, less the attention of a causal model to places that it does not see: those that
+follow, and those before a window. They are those of direct products: an algorithm that does with fewer, such as
+Winograd's for convolutions (Lavin and Gray, 2016, arXiv:1509.09308), could pass the bound. Bytes are the least that any
+program moves:
 
 - in training, the weights in the precision of products for each micro-batch, and for an update the weights and the
   states of the optimizer, read and written; activations and gradients count as nothing;
 - in inference, the weights for each call, and in generation for each new token, with the keys and values of all tokens
-  before it;
+  before it; of a mixture of experts not more than all tokens together have, in a window not more keys than it has;
 - the inputs, once.
 
 In FP8, operations of the layers that have it take as long as at the peak of FP8, and all others as at that of bf16.
@@ -25,7 +26,15 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping, NamedTuple, Sequence
 
-from entrypoints.contract.cards import Card, causal, generates, head_sizes, pictures, trained_parameters
+from entrypoints.contract.cards import (
+    Card,
+    attention_windows,
+    causal,
+    generates,
+    head_sizes,
+    pictures,
+    trained_parameters,
+)
 from entrypoints.contract.choices import FP8
 from entrypoints.contract.points import MICROBENCHMARK
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
@@ -123,7 +132,7 @@ def _unseen(card: Card, task: str) -> int:
         return 0
     model, generated = card.problem["model"], generates(card.problem, task)
     length = card.problem["generation"]["prompt"] if generated else card.problem["input"]["length"]
-    forward = _of_a_pair(model) * (length * (length - 1) // 2)
+    forward = _of_a_pair(model) * sum(length**2 - seen_pairs(length, window) for window in attention_windows(model))
     return int(forward * (BACKWARD if task == "training" else 1))
 
 
@@ -140,10 +149,21 @@ def _in_fp8(card: Card, task: str) -> int:
     return int(2 * weights * card.problem["input"]["length"] * (backward if task == "training" else 1))
 
 
+def seen_pairs(length: int, window: int | None) -> int:
+    """Return the pairs of so many places in which one sees the other, or itself: in a window not those further back."""
+    most = min(length, window or length)
+    return most * (most + 1) // 2 + (length - most) * most
+
+
 def _of_a_pair(model: Mapping[str, Any]) -> int:
-    """Return the operations of a pair of places in all blocks: scores of a query and a key, and the sum of values."""
+    """Return the operations of a pair of places in a block: the score of a query and a key, and the sum of values."""
     heads = head_sizes(model)
-    return int(4 * model["layers"] * heads.heads * heads.size)
+    return int(4 * heads.heads * heads.size)
+
+
+def _seen_by(model: Mapping[str, Any], place: int) -> int:
+    """Return how many places the last of so many sees, itself included, summed up over all blocks."""
+    return sum(min(place, window or place) for window in attention_windows(model))
 
 
 def _bytes(card: Card, task: str, configuration: Mapping[str, Any], units: int, updates: int) -> float:
@@ -194,26 +214,42 @@ def _generation(card: Card, configuration: Mapping[str, Any]) -> Work:
     weights = _weights(card) * number * _copies(configuration, "weights")
     prompt, new = lengths["prompt"], lengths["new"]
     dense, pair, head = _operations_of_a_token(card)
-    prompts = texts * (prompt * dense + pair * prompt * prompt - _unseen(card, "inference") + head)
+    prompts = texts * (prompt * dense + pair * model["layers"] * prompt**2 - _unseen(card, "inference") + head)
     heads = head_sizes(model)
-    cached = 2 * model["layers"] * heads.kv_heads * heads.size * number  # bytes of the key and value of a token
+    cached = 2 * heads.kv_heads * heads.size * number  # bytes of the key and value of a token in a block
+    read = weights * _read_share(card, texts / int(configuration["replicas"]))
     tokens = (
-        WorkPart(texts * (dense + pair * places + head), weights + texts * cached * (places - 1))
-        for places in range(prompt + 1, prompt + new)  # seen by a token, itself included
+        WorkPart(texts * (dense + pair * seen + head), read + texts * cached * (seen - model["layers"]))
+        for seen in (_seen_by(model, place) for place in range(prompt + 1, prompt + new))
     )
     return Work(texts, [WorkPart(prompts, weights + texts * prompt * TOKEN), *tokens])
 
 
+def _read_share(card: Card, tokens: float) -> float:
+    """Return the share of the weights that a replica reads for so many tokens: of experts only those that they have."""
+    experts = card.problem["model"].get("experts")
+    if experts is None:
+        return 1.0
+    unused = max(0.0, 1 - tokens * experts["per_token"] / experts["count"])
+    return 1 - unused * _weights_of_experts(card.problem["model"]) / _weights(card)
+
+
+def _weights_of_experts(model: Mapping[str, Any]) -> int:
+    width, inner = model["width"], model["feed_forward"]
+    biases = 2 * inner + width if model.get("biases") else 0
+    return int(model["layers"] * model["experts"]["count"] * (3 * width * inner + biases))
+
+
 def _operations_of_a_token(card: Card) -> tuple[float, float, float]:
-    """Return the operations of a token in all blocks, of a pair of places, and of the head, from the card's counts.
+    """Return by the card's counts the operations of a token in all blocks, of a pair of places in one, and of the head.
 
     The card counts the products of weights once for each place of prompt and new tokens but the last, all pairs of the
-    prompt, and the head for each new token.
+    prompt, what each new token sees, and the head for each new token.
     """
     model, lengths = card.problem["model"], card.problem["generation"]
     prompt, new = int(lengths["prompt"]), int(lengths["new"])
     pair = float(_of_a_pair(model))
-    pairs = prompt * prompt + sum(range(prompt + 1, prompt + new))
+    pairs = model["layers"] * prompt**2 + sum(_seen_by(model, place) for place in range(prompt + 1, prompt + new))
     head = 2.0 * model["width"] * model["vocabulary"]
     places = prompt + new - 1
     dense = (card.flops_per_unit("inference") - pair * pairs - head * new) / places

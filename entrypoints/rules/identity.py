@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Iterator, Mapping
 
 from entrypoints.contract import cards
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, routing
 from entrypoints.results.roofline import flops_of_unit
 from entrypoints.rules.facts import Facts
 from entrypoints.rules.rule import differ, rule
@@ -29,7 +29,7 @@ ASCII = ("workload", "accelerator", "host")
 
 
 @rule(
-    "a workload with the identity of a card has its name, title, set, unit, parameters and operations",
+    "a workload with the identity of a card has its name, title, set, unit, parameters, routing and operations",
     "The identity decides what is compared, and the rest is what people read.",
 )
 def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
@@ -49,6 +49,8 @@ def workload_is_that_of_its_identity(facts: Facts) -> Iterator[str]:
         yield differ("workload.title", workload["title"], card.title, f"the identity of {card.name}")
     if workload.get("set", card.set) != card.set:  # results before 0.3.0 have none
         yield differ("workload.set", workload["set"], card.set, f"the identity of {card.name}")
+    if workload.get("routing") != routing(card.problem):
+        yield differ("workload.routing", workload.get("routing"), routing(card.problem), f"the identity of {card.name}")
     if facts.task not in card.tasks:
         yield differ("workload.task", facts.task, ", ".join(card.tasks), f"the identity of {card.name}")
         return

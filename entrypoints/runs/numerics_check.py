@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Sequence
 
 from entrypoints.contract import reference
-from entrypoints.contract.cards import Card
+from entrypoints.contract.cards import Card, routing
 from entrypoints.contract.messages import Message
 from entrypoints.contract.reference import Reference
 from entrypoints.planning.configuration import Configuration
@@ -42,7 +42,8 @@ def check_before_runs(card: Card, resolved: Configuration, orders: Orders, team:
         progress = Progress(resolved, card.problem["unit"], sys.stderr, feed, phase="check")
         began = time.monotonic()
         _, probed = probe(card, stored, resolved, orders, team, progress.beat)
-        probed = replace(probed, seconds=round(time.monotonic() - began, 6))
+        how = None if resolved.serving else routing(reference.probed_card(card, stored).problem)
+        probed = replace(probed, seconds=round(time.monotonic() - began, 6), routing=how)
         progress.end()
     status(f"{resolved.workload} on {resolved.device}: correctness {probed}")
     return probed

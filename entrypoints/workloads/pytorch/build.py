@@ -24,6 +24,7 @@ from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula, synthetic
 from entrypoints.workloads.pytorch import float8
 from entrypoints.workloads.pytorch.deferred import DeferredWeights, deferred
+from entrypoints.workloads.pytorch.experts import GroupedLinear
 from entrypoints.workloads.pytorch.layers import LazyLogits, SqueezeExcitation, StochasticDepth, chunked_cross_entropy
 from entrypoints.workloads.pytorch.samplers import Density
 
@@ -285,7 +286,7 @@ def half_weights(model: Objective, dtype: torch.dtype) -> Objective:
 
 def halve(layer: nn.Module, dtype: torch.dtype) -> None:
     """Cast a layer's own weights for inference, if it is one of those of `half_weights`."""
-    if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+    if isinstance(layer, (nn.Linear, nn.Conv1d, nn.Conv2d, GroupedLinear)):
         for name, weight in list(layer._parameters.items()):
             if weight is not None:
                 layer._parameters[name] = nn.Parameter(weight.detach().to(dtype), requires_grad=False)

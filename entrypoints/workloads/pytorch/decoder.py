@@ -1,7 +1,9 @@
 """Decoders of the Llama family (Touvron et al., arXiv:2302.13971; Grattafiori et al., arXiv:2407.21783).
 
 A transformer that continues a text, as GPT is: with RMSNorm in place of layer normalisation, a gated feed-forward
-network, rotary positions, fewer keys and values than queries, and no biases.
+network, rotary positions, fewer keys and values than queries, and no biases. Mixtures of experts differ in what a card
+says: experts (OLMoE, Muennighoff et al., arXiv:2409.02060; Qwen3, arXiv:2505.09388), normalised queries and keys, and
+in gpt-oss (arXiv:2508.10925) biases, windows and sinks.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from entrypoints.workloads.pytorch import roles
+from entrypoints.contract.cards import attention_windows
+from entrypoints.workloads.pytorch import roles, windows
+from entrypoints.workloads.pytorch.experts import Experts
+from entrypoints.workloads.pytorch.layers import RMSNorm
 from entrypoints.workloads.pytorch.transformer import (
     AnyCache,
     NextToken,
@@ -60,12 +65,24 @@ class GroupedQueryAttention(SelfAttention):
     the value of each. So ranks divide it into equal parts.
     """
 
+    drops = False
+
     def __init__(self, model: Mapping[str, Any]) -> None:
-        super().__init__(model, bias=False)
+        super().__init__(model, bias=model.get("biases", False))
         if "adapter" in model:
             self.query_key_value = AdaptedLinear(self.query_key_value, model["adapter"])
             self.project = AdaptedLinear(self.project, model["adapter"])
         self.group = self.heads // self.kv_heads  # queries with the same key
+        self.normalised = model.get("query_key_normalisation")
+        if self.normalised:
+            of_heads = self.normalised == "heads"
+            sizes = (self.size if of_heads else heads * self.size for heads in (self.heads, self.kv_heads))
+            epsilon = model["normalisation"]["epsilon"]
+            self.query_normalisation, self.key_normalisation = (RMSNorm(size, epsilon) for size in sizes)
+        self.window: int | None = None  # positions that one sees, itself included; None: all before
+        self.sinks = nn.Parameter(torch.empty(self.heads)) if model.get("sinks") else None
+        if self.sinks is not None:
+            nn.init.normal_(self.sinks, std=model["initialisation"]["deviation"])
 
     def divided(
         self, projected: torch.Tensor, rotary: RotaryTables | None
@@ -77,16 +94,27 @@ class GroupedQueryAttention(SelfAttention):
         """
         samples, length, _ = projected.shape
         query, key, value = projected.view(samples, length, -1, self.group + 2, self.size).split([self.group, 1, 1], 3)
+        if self.normalised:
+            query = self.in_scale(query, self.query_normalisation)
+            key = self.in_scale(key, self.key_normalisation)
         if rotary is not None:
             tables = RotaryTables(*(table[:, None, None] for table in rotary))
             query, key = rotate(query, tables), rotate(key, tables)
         query, key, value = (each.flatten(2, 3).transpose(1, 2) for each in (query, key, value))
         return query, key, value
 
+    def in_scale(self, x: torch.Tensor, layer: nn.Module) -> torch.Tensor:
+        """(N, T, kv_heads, queries or 1, size) -> the same, normalised by head or as a whole, in the same precision."""
+        made: torch.Tensor = layer(x if self.normalised == "heads" else x.flatten(2))
+        return made.view(x.shape).to(x.dtype)
+
     def attend(
         self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
         """The query (N, heads, T, size), key and value (N, kv_heads, T, size) -> (N, heads, T, size)."""
+        if self.window is not None or self.sinks is not None:
+            attended = windows.attend if self.fused and windows.AVAILABLE else windows.attend_plainly
+            return attended(query, key, value, windows.Rule(self.window, self.sinks), attention_mask)
         group = query.shape[1] // key.shape[1]
         if query.shape[2] == 1:  # the queries of a group are as many rows of one attention, which all kernels have
             rows = query.reshape(*key.shape[:2], group, self.size)
@@ -133,7 +161,8 @@ class Block(nn.Module):
         self.attention_normalisation = normalisation(model)
         self.attention = GroupedQueryAttention(model)
         self.feed_forward_normalisation = normalisation(model)
-        self.feed_forward = SwiGLU(model)
+        self.mixture = "experts" in model
+        self.feed_forward: Any = Experts(model) if self.mixture else SwiGLU(model)
 
     def forward(
         self,
@@ -143,8 +172,9 @@ class Block(nn.Module):
         cache: AnyCache | None = None,
     ) -> torch.Tensor:
         """(N, T, width) -> the same shape."""
+        first = () if not self.mixture else (0,) if cache is None else (cache.first,)  # before attention goes on
         x = x + self.attention(self.attention_normalisation(x), attention_mask, rotary, cache)
-        return x + self.feed_forward(self.feed_forward_normalisation(x))
+        return x + self.feed_forward(self.feed_forward_normalisation(x), *first)
 
 
 class TokenEmbedding(nn.Module):
@@ -164,6 +194,8 @@ class TokenEmbedding(nn.Module):
 def network(model: Mapping[str, Any]) -> nn.Module:
     """Return the network of a card's `problem.model`; with an adapter, nothing else is trained."""
     built = Transformer(model, TokenEmbedding, Block, NextToken)
+    for block, window in zip(built.blocks, attention_windows(model)):
+        block.attention.window = window  # type: ignore[union-attr]
     if "adapter" in model:
         built.requires_grad_(False)
         for layer in built.modules():

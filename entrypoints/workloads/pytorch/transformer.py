@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from entrypoints.contract.cards import head_sizes
 from entrypoints.workloads.pytorch import roles
+from entrypoints.workloads.pytorch.experts import GroupedLinear, Router
 from entrypoints.workloads.pytorch.layers import ACTIVATIONS, LazyLogits, RMSNorm
 from entrypoints.workloads.text import BASE, PADDING
 
@@ -47,6 +48,11 @@ class KVCache:
         self.room, self.filled = room, 0
         self.kept: torch.Tensor = torch.empty(0)  # keys and values (2, N, heads, room, size), from the first ones on
 
+    @property
+    def first(self) -> int:
+        """The position of what comes next."""
+        return self.filled
+
     def append(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Append keys and values (N, heads, T, size) of the next positions; return those of all positions so far."""
         if not self.filled:
@@ -68,6 +74,11 @@ class StaticKVCache:
 
     def __init__(self, kept: torch.Tensor, position: torch.Tensor) -> None:
         self.kept, self.position = kept, position
+
+    @property
+    def first(self) -> torch.Tensor:
+        """The position (1,) of what comes next."""
+        return self.position
 
     def append(self, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the key and the value (N, heads, 1, size) of the newest position; return those of all positions."""
@@ -96,28 +107,46 @@ class RotaryTables(NamedTuple):
 def rotary_rates(rule: Mapping[str, Any], size: int, device: torch.device) -> torch.Tensor:
     """Return the rates (size / 2) in radians a position at which a card's rotary `positions` turn heads of a size.
 
-    Su et al., arXiv:2104.09864. Llama 3.1 stretches long waves by a factor, so that positions beyond the `original`
-    context look like those within; between waves of `original / high` and `original / low` positions it blends.
+    Su et al., arXiv:2104.09864. Long waves may be stretched by a factor, so that positions beyond the `original`
+    context look like those within. Between waves of `original / high` and `original / low` positions, Llama 3.1 blends
+    linearly in how many fit into that context, YaRN (Peng et al., arXiv:2309.00071) in the number of the rate.
     """
     half = size // 2
-    rates: torch.Tensor = rule.get("base", BASE) ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
+    numbers = torch.arange(half, device=device, dtype=torch.float32)
+    base = rule.get("base", BASE)
+    rates: torch.Tensor = base ** (-numbers / half)
     scaling = rule.get("scaling")
     if scaling is None:
         return rates
-    waves = scaling["original"] * rates / (2 * math.pi)  # within the original context
-    kept = ((waves - scaling["low"]) / (scaling["high"] - scaling["low"])).clamp(0, 1)
+    low, high, context = scaling["low"], scaling["high"], scaling["original"]
+    if scaling["kind"] == "yarn":
+        # The numbers of the rates that turn `high` and `low` times within the original context.
+        fast, slow = (half * math.log(context / (2 * math.pi * turns)) / math.log(base) for turns in (high, low))
+        fast, slow = max(fast, 0.0), min(slow, size - 1.0)
+        kept = ((slow - numbers) / (slow - fast)).clamp(0, 1)
+    else:
+        kept = ((context * rates / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
     return rates * (kept + (1 - kept) / scaling["factor"])
 
 
-def rotary_tables(rates: torch.Tensor, first: int | torch.Tensor, length: int) -> RotaryTables:
+def rotary_amplitude(rule: Mapping[str, Any]) -> float:
+    """Return what turned queries and keys are multiplied by: YaRN sharpens attention over stretched positions."""
+    scaling = rule.get("scaling")
+    return 0.1 * math.log(scaling["factor"]) + 1 if scaling and scaling["kind"] == "yarn" else 1.0
+
+
+def rotary_tables(rates: torch.Tensor, first: int | torch.Tensor, length: int, amplitude: float = 1.0) -> RotaryTables:
     """Return the tables for the positions from `first` on, with halves paired as in Megatron and Llama."""
     positions = torch.arange(length, device=rates.device, dtype=torch.float32) + first
     angles = positions[:, None] * rates
-    return RotaryTables(angles.cos(), angles.sin())
+    cosine, sine = angles.cos(), angles.sin()
+    return RotaryTables(cosine, sine) if amplitude == 1 else RotaryTables(cosine * amplitude, sine * amplitude)
 
 
 class SelfAttention(nn.Module):
     """Multi-head self-attention."""
+
+    drops = True  # whether weights may be dropped
 
     def __init__(self, model: Mapping[str, Any], bias: bool = True) -> None:
         super().__init__()
@@ -314,7 +343,8 @@ class Transformer(nn.Module):
         """Return the tables of the positions of tokens (N, T) from `first` on, or None without rotary positions."""
         if self.positions["kind"] != "rotary":
             return None
-        return rotary_tables(rotary_rates(self.positions, self.head_size, tokens.device), first, tokens.shape[1])
+        rates = rotary_rates(self.positions, self.head_size, tokens.device)
+        return rotary_tables(rates, first, tokens.shape[1], rotary_amplitude(self.positions))
 
     def prefill(self, tokens: torch.Tensor, new: int) -> GenerationState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
@@ -425,11 +455,11 @@ def initialise(network: nn.Module, model: Mapping[str, Any]) -> None:
     """Set normal weights and zero biases. Layers that end a residual branch start smaller in deeper networks."""
     rule = model["initialisation"]
     for name, layer in network.named_modules():
-        if isinstance(layer, (nn.Linear, nn.Embedding, nn.Conv2d)):
+        if isinstance(layer, (nn.Linear, nn.Embedding, nn.Conv2d, GroupedLinear, Router)):
             ends_branch = rule["residual_scaled"] and name.rpartition(".")[2] in ("project", "narrow")
             deviation = rule["deviation"] / (math.sqrt(2 * model["layers"]) if ends_branch else 1)
             nn.init.normal_(layer.weight, std=deviation)
-        if isinstance(layer, (nn.Linear, nn.Conv2d)) and layer.bias is not None:
+        if isinstance(layer, (nn.Linear, nn.Conv2d, GroupedLinear, Router)) and layer.bias is not None:
             nn.init.zeros_(layer.bias)
 
 

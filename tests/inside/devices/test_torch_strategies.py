@@ -72,6 +72,8 @@ def test_two_ranks_have_the_losses_of_one(strategy, workload):
                 ("tensor tensor=2", TIED, 2),
                 ("tensor tensor=2", LAMB, 2),
                 ("fsdp tensor=2", "llama_1b", 4),
+                ("fsdp", "olmoe_1b_7b", 2),
+                ("fsdp", "gpt_oss_20b", 2),
                 ("pipelined stages=2 tensor=2", "llama_1b", 4),
                 ("tensor tensor=8", "gpt2", 8),  # of four heads: as the correctness check has fewer than some runs
                 ("pipelined stages=2", "bert_base", 2),

@@ -376,6 +376,11 @@ def test_adapters_are_not_divided():
         resolve(parse(["llama_8b_lora", "--tensor", "2"]), cards.load()["llama_8b_lora"], CUDA)
 
 
+def test_experts_are_not_divided():
+    with pytest.raises(UsageError, match="experts of olmoe_1b_7b are not divided. Take --strategy fsdp"):
+        resolve(parse(["olmoe_1b_7b", "--tensor", "2"]), cards.load()["olmoe_1b_7b"], CUDA)
+
+
 def test_instances_of_ipus_have_their_stages_within():
     options = parse(["gpt2", "--replicas", "4", "--stages", "2", "--micro-batch-size", "1", "--batch-size", "16"])
     configuration = dataclasses.replace(resolve(options, cards.load()["gpt2"], IPU), instances=2)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
 
 import jsonschema
 import pytest
@@ -169,6 +172,16 @@ def test_every_field_of_the_schema_says_what_it_is():
 
 def test_every_metric_of_this_version_stands_in_the_schema():
     assert set(every_metric()) == set(SCHEMA["properties"]["metrics"]["properties"])
+
+
+def test_a_result_says_how_tokens_get_to_experts_in_the_run_and_in_the_check():
+    card = cards.load()["gpt_oss_20b"]
+    context: Any = SimpleNamespace(card=card, configuration=SimpleNamespace(task="training"))
+    check = numerics.not_run("why")
+    assert result.workload(context)["routing"] == "balanced"
+    assert replace(check, routing="learnt").as_json()["routing"] == "learnt"
+    context.card = cards.load()["llama_1b"]
+    assert "routing" not in result.workload(context) and "routing" not in check.as_json()
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,21 @@ def test_rates_and_bounds_count_the_same_operations(name, task):
     assert 2 * flops.needed_per_unit > flops.per_unit
 
 
+@pytest.mark.parametrize(("length", "window"), [(9, None), (9, 4), (9, 1), (9, 9), (5, 8)])
+def test_pairs_are_counted_one_by_one(length, window):
+    pairs = [(place, other) for place in range(length) for other in range(length)]
+    seen = sum(0 <= place - other < (window or length) for place, other in pairs)
+    assert roofline.seen_pairs(length, window) == seen
+
+
+def test_places_before_a_window_are_not_needed():
+    """Half of the blocks of gpt-oss have one: 22.88 GFLOP for a token of training, where all pairs are 30.05."""
+    flops = roofline.flops_of_unit(CARDS["gpt_oss_20b"], "training")
+    unseen = 12 * (8192 * 8191 // 2) + 12 * (8192**2 - (128 * 129 // 2 + (8192 - 128) * 128))
+    assert flops.per_unit - flops.needed_per_unit == 3 * 4 * 64 * 64 * unseen
+    assert flops.needed_per_unit / 8192 == pytest.approx(22.88e9, rel=1e-3)
+
+
 def test_the_parts_of_a_generation_are_what_the_card_counts():
     card, step = CARDS["gpt_117m"], work("gpt_117m", "inference", "--batch-size", "2")
     unseen = 4 * 12 * 768 * 512 * 511 / 2
@@ -156,6 +171,20 @@ def test_a_token_reads_one_key_for_each_group_of_queries():
     step = work("llama_8b", "inference", "--batch-size", "3", "--precision", "bf16")
     weights = (8030261248 - 128256 * 4096) * 2  # an embedding that is no head is not read as a whole
     assert step.parts[-1].bytes == weights + 3 * 2 * 32 * 8 * 128 * 2 * (2048 + 126)
+
+
+@pytest.mark.parametrize(("texts", "read"), [(1, 8), (3, 24), (8, 64), (20, 64)])
+def test_tokens_read_no_more_experts_than_they_have(texts, read):
+    step = work("olmoe_1b_7b", "inference", "--batch-size", str(texts), "--precision", "bf16")
+    expert, cached = 3 * 2048 * 1024, 2 * 16 * 16 * 128
+    weights = 6919161856 - 50304 * 2048 - 16 * (64 - read) * expert
+    assert step.parts[-1].bytes == pytest.approx(2 * (weights + texts * cached * (2048 + 126)), rel=1e-12)
+
+
+def test_a_window_has_no_more_keys_than_places():
+    step = work("gpt_oss_20b", "inference", "--batch-size", "8", "--precision", "bf16")
+    weights = 20495244864 - 128256 * 2880
+    assert step.parts[-1].bytes == 2 * (weights + 8 * 2 * 8 * 64 * (12 * (2048 + 126) + 12 * 127))
 
 
 def test_a_token_is_computed_after_the_one_before():

@@ -579,6 +579,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "workload.flops.per_unit", tenfold, "workload-is-that-of-its-identity"),
     ("training", "workload.unit", "pictures", "workload-is-that-of-its-identity"),
     ("training", "workload.set", "2026", "workload-is-that-of-its-identity"),
+    ("training", "workload.routing", "balanced", "workload-is-that-of-its-identity"),
     ("training", "workload.name", "resnet50\u200b", "workload-name-is-plain"),
     ("training", "workload.name", "r\u0435snet50", "workload-name-is-plain"),  # with a Cyrillic e
     ("training", "accelerator.kind", "cuda", "device-is-that-asked-for"),

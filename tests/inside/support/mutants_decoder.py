@@ -259,7 +259,9 @@ ADAPTERS = (
     adapters_start_normal,
     both_matrices_start_at_random,
 )
+FEED_FORWARD = (gate_and_projection_mixed_up, gate_through_gelu, gate_through_a_sigmoid, gate_left_out)
 DECODER = (
+    *FEED_FORWARD,
     scores_not_scaled,
     scores_scaled_by_the_width,
     keys_of_other_groups,
@@ -271,10 +273,6 @@ DECODER = (
     turned_backwards,
     turned_in_pairs,
     places_from_one,
-    gate_and_projection_mixed_up,
-    gate_through_gelu,
-    gate_through_a_sigmoid,
-    gate_left_out,
     mean_taken_away,
     scale_left_out,
     scale_around_one,

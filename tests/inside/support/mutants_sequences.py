@@ -7,6 +7,7 @@ import math
 from unittest import mock
 
 import mutants
+import mutants_decoder
 import mutants_diffusion
 import mutants_speech
 import mutants_vit
@@ -22,7 +23,15 @@ from mutants import (
     rule,
 )
 from mutants_chains import CHAINS
-from mutants_decoder import ADAPTERS, DECODER, STRETCHED, base_of_other_networks, epsilon_of_other_networks
+from mutants_decoder import (
+    ADAPTERS,
+    DECODER,
+    FEED_FORWARD,
+    STRETCHED,
+    base_of_other_networks,
+    epsilon_of_other_networks,
+)
+from mutants_mixtures import GPT_OSS, MIXTURE, NORMALISED, OF_SINKS, gate_left_out, gate_through_gelu
 from torch import nn
 
 from entrypoints.data.generated import synthetic
@@ -355,6 +364,8 @@ FINE = (
     mutants_diffusion.epsilon_of_heads_too_large,
     mutants_diffusion.noise_of_the_next_step,
 )
+# The same of mixtures, of which half precision changes some tokens' experts.
+FINE_OF_MIXTURES = (mutants_decoder.places_from_one, optimizer_without_decay, *OF_SINKS)
 LLAMA = (
     *DECODER,
     *STRETCHED,
@@ -370,9 +381,7 @@ LLAMA = (
     gradients_clipped_one_by_one,
     betas_of_another_rule,
 )
-LORA = (
-    *(mistake for mistake in DECODER if mistake is not epsilon_of_other_networks),
-    *ADAPTERS,
+OF_TRAINING = (
     last_normalisation_left_out,
     initialisation_half_as_wide,
     targets_not_shifted,
@@ -383,6 +392,14 @@ LORA = (
     gradients_clipped_one_by_one,
     betas_of_another_rule,
 )
+MIXTURES = (*(mistake for mistake in DECODER if mistake not in FEED_FORWARD), *MIXTURE, *OF_TRAINING)
+# Mistakes that change nothing in gpt-oss: its attention is causal by itself, and it clamps what passes a gate.
+OF_PLAIN_ATTENTION = (mutants_decoder.what_follows_is_seen, gate_through_gelu, gate_left_out)
+LORA = (
+    *(mistake for mistake in DECODER if mistake is not epsilon_of_other_networks),
+    *ADAPTERS,
+    *OF_TRAINING,
+)
 MUTANTS = {
     **mutants.MUTANTS,
     **mutants_speech.MUTANTS,
@@ -391,6 +408,23 @@ MUTANTS = {
     **dict.fromkeys(("gpt_800m", "gpt_13b", "gpt_175b"), (*GPT, turned_in_pairs, not_turned)),
     **dict.fromkeys(("llama_1b", "llama_3b", "llama_8b", "llama_70b", "llama_405b"), LLAMA),
     "llama_8b_lora": (*LORA, *STRETCHED),
+    "olmoe_1b_7b": (
+        *(mistake for mistake in MIXTURES if mistake is not base_of_other_networks),
+        *NORMALISED,
+        initialisation_by_depth,
+    ),
+    "qwen3_30b_a3b": (
+        *(mistake for mistake in MIXTURES if mistake is not epsilon_of_other_networks),
+        *NORMALISED,
+        initialisation_not_by_depth,
+        optimizer_that_decays_all,
+    ),
+    "gpt_oss_20b": (
+        *(mistake for mistake in MIXTURES if mistake not in OF_PLAIN_ATTENTION),
+        *GPT_OSS,
+        initialisation_not_by_depth,
+        optimizer_that_decays_all,
+    ),
     "llama2_70b_lora": tuple(mistake for mistake in LORA if mistake is not base_of_other_networks),
     **dict.fromkeys(("bert_base", "bert_large"), SQUAD),
     **dict.fromkeys(("bert_large_pretraining_128", "bert_large_pretraining_512"), PRETRAINING),

@@ -18,6 +18,8 @@ BLOCKS = {
     "llama": {
         "attention_normalisation": "input_layernorm",
         "attention.project": "self_attn.o_proj",
+        "attention.query_normalisation": "self_attn.q_norm",
+        "attention.key_normalisation": "self_attn.k_norm",
         "feed_forward_normalisation": "post_attention_layernorm",
         "feed_forward.gate": "mlp.gate_proj",
         "feed_forward.widen": "mlp.up_proj",
@@ -69,7 +71,7 @@ class Network(nn.Module):
         model = card.problem["model"]
         self.head = model["head"]["kind"]
         if card.family == "decoder":
-            self.family, self.library = "llama", transformers.LlamaForCausalLM(llama(model))
+            self.family, self.library = "llama", decoder(model)
         elif self.head == "next_token" and model["positions"]["kind"] == "rotary":
             self.family, self.library = "gpt_neox", transformers.GPTNeoXForCausalLM(gpt_neox(model))
         elif self.head == "next_token":
@@ -106,7 +108,11 @@ class Network(nn.Module):
             elif self.family == "llama":
                 layer = f"model.layers.{number}."
                 if part == "attention.query_key_value":
-                    yield from self.by_heads(f"{layer}self_attn.", value)
+                    yield from self.by_heads(f"{layer}self_attn.", kind, value)
+                elif hasattr(self.library.config, "num_experts_per_tok") and part.startswith("feed_forward."):
+                    yield self.of_experts(f"{layer}mlp.", part.rpartition(".")[2], kind, value)
+                elif kind == "sinks":
+                    yield f"{layer}self_attn.sinks", value
                 else:
                     yield f"{layer}{BLOCKS['llama'][part]}.{kind}", value
             elif part == "attention.query_key_value":
@@ -115,13 +121,26 @@ class Network(nn.Module):
             else:
                 yield f"bert.encoder.layer.{number}.{BLOCKS['bert'][part]}.{kind}", value
 
-    def by_heads(self, layer, weight):
+    def by_heads(self, layer, kind, weight):
         """Queries, keys and values, which ours has group by group."""
         config = self.library.config
         sizes = [config.num_attention_heads // config.num_key_value_heads, 1, 1]
-        groups = weight.view(config.num_key_value_heads, sum(sizes), config.head_dim, -1).split(sizes, 1)
+        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        groups = weight.unflatten(0, (config.num_key_value_heads, sum(sizes), size)).split(sizes, 1)
         for which, share in zip("qkv", groups):
-            yield f"{layer}{which}_proj.weight", share.flatten(0, 2)
+            yield f"{layer}{which}_proj.{kind}", share.flatten(0, 2)
+
+    def of_experts(self, layer, part, kind, value):
+        """Routers and experts. In gpt-oss inputs come first, and the rows of gates are between those of the others."""
+        interleaved = self.library.config.model_type == "gpt_oss"
+        if part == "router":
+            return f"{layer}{'router' if interleaved else 'gate'}.{kind}", value
+        experts = value.unflatten(0, (self.library.config.num_local_experts, -1))
+        if interleaved and part == "widen":
+            experts = torch.stack(experts.chunk(2, 1), 2).flatten(1, 2)
+        turned = experts.transpose(1, 2) if interleaved and kind == "weight" else experts
+        name = {"widen": "gate_up_proj", "narrow": "down_proj"}[part]
+        return f"{layer}experts.{name}{'_bias' if kind == 'bias' else ''}", turned
 
 
 def merged(ours, rule):
@@ -136,27 +155,58 @@ def merged(ours, rule):
     return {name: value + products.get(name, 0) for name, value in kept.items()}
 
 
-def llama(model):
-    positions = model["positions"]
-    rope = {"rope_type": "default", "rope_theta": positions["base"]}
-    if "scaling" in positions:
-        rule = positions["scaling"]
+def decoder(model):
+    """The library's network of a decoder, whose attention and experts are written out."""
+    experts = model.get("experts")
+    if experts is None:
+        return transformers.LlamaForCausalLM(transformers.LlamaConfig(**common(model)))
+    shared = {
+        **common(model),
+        "num_experts_per_tok": experts["per_token"],
+        "attn_implementation": "eager",
+        "experts_implementation": "eager",
+    }
+    if "sinks" in model:
+        kinds = ["sliding_attention", "full_attention"] * model["layers"]
+        shared.update(num_local_experts=experts["count"], layer_types=kinds[: model["layers"]])
+        shared.update(sliding_window=model["window"], swiglu_limit=experts["limit"], attention_bias=True)
+        return transformers.GptOssForCausalLM(transformers.GptOssConfig(**shared))
+    shared.update(num_experts=experts["count"], norm_topk_prob=experts["renormalised"])
+    if model["query_key_normalisation"] == "whole":
+        return transformers.OlmoeForCausalLM(transformers.OlmoeConfig(**shared))
+    shared.update(moe_intermediate_size=model["feed_forward"])
+    return transformers.Qwen3MoeForCausalLM(transformers.Qwen3MoeConfig(**shared))
+
+
+def common(model):
+    """What all decoders of the library have."""
+    return {
+        "hidden_size": model["width"],
+        "num_hidden_layers": model["layers"],
+        "num_attention_heads": model["heads"],
+        "num_key_value_heads": model["kv_heads"],
+        "head_dim": model["head_size"],
+        "intermediate_size": model["feed_forward"],
+        "vocab_size": model["vocabulary"],
+        "rms_norm_eps": model["normalisation"]["epsilon"],
+        "tie_word_embeddings": model["head"]["tied"],
+        "max_position_embeddings": MOST_ROTARY,
+        "rope_parameters": rope(model["positions"]),
+    }
+
+
+def rope(positions):
+    """Rotary positions, as the library says them."""
+    if "scaling" not in positions:
+        return {"rope_type": "default", "rope_theta": positions["base"]}
+    rule = positions["scaling"]
+    shared = {"rope_theta": positions["base"], "factor": rule["factor"]}
+    shared["original_max_position_embeddings"] = rule["original"]
+    if rule["kind"] == "llama3":
         bounds = {"low_freq_factor": rule["low"], "high_freq_factor": rule["high"]}
-        original = rule["original"]
-        rope.update(bounds, rope_type="llama3", factor=rule["factor"], original_max_position_embeddings=original)
-    return transformers.LlamaConfig(
-        hidden_size=model["width"],
-        num_hidden_layers=model["layers"],
-        num_attention_heads=model["heads"],
-        num_key_value_heads=model["kv_heads"],
-        head_dim=model["head_size"],
-        intermediate_size=model["feed_forward"],
-        vocab_size=model["vocabulary"],
-        rms_norm_eps=model["normalisation"]["epsilon"],
-        tie_word_embeddings=model["head"]["tied"],
-        max_position_embeddings=MOST_ROTARY,
-        rope_parameters=rope,
-    )
+        return {**shared, **bounds, "rope_type": "llama3"}
+    bounds = {"beta_slow": rule["low"], "beta_fast": rule["high"], "truncate": False}
+    return {**shared, **bounds, "rope_type": "yarn"}
 
 
 def gpt2(model):

@@ -173,10 +173,11 @@ def rounded_weights(seed):
 
 def mutated(workload, precision):
     """(mutant, quantities); none of a mutant that a precision cannot compute."""
-    from mutants_sequences import FINE, MUTANTS
+    from mutants_sequences import FINE, FINE_OF_MIXTURES, MUTANTS
 
     half = precision in ("bf16", "fp16")
-    for mutant in (each for each in MUTANTS[workload] if not (half and each in FINE)):
+    fine = FINE + (FINE_OF_MIXTURES if "experts" in cards.load()[workload].problem["model"] else ())
+    for mutant in (each for each in MUTANTS[workload] if not (half and each in fine)):
         with mutant():
             try:
                 quantities = probed(workload, precision)

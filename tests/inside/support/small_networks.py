@@ -51,6 +51,8 @@ OF_DIFFUSION: dict[str, dict[str, Any]] = {
         "condition": {"kind": "text", "text_length": 7, "text_width": 24, "vector": 20},
     },
 }
+EXPERTS = {"count": 8, "per_token": 2}
+LIMIT, WINDOW = 0.1, 7  # such that some numbers are beyond this limit, and places outside of this window
 SHORTER = {"length": 24, "masked": 5, "characters": 12, "frames": 17, "shape": [24, 5]}  # of series, its shape
 ORIGINAL = 64  # places of a context that positions are stretched from
 
@@ -68,6 +70,11 @@ def smaller(card):
     if "scaling" in positions:  # some waves are long in so short a context
         problem["model"]["positions"] = {**positions, "scaling": {**positions["scaling"], "original": ORIGINAL}}
     problem["input"] = {key: SHORTER.get(key, value) for key, value in card.problem["input"].items()}
+    if "experts" in problem["model"]:
+        limit = {"limit": LIMIT} if "limit" in problem["model"]["experts"] else {}
+        problem["model"]["experts"] = {**problem["model"]["experts"], **EXPERTS, **limit}
+    if "window" in problem["model"]:
+        problem["model"]["window"] = WINDOW
     if "image" in problem["model"]:
         problem["input"]["shape"] = [3, *[problem["model"]["image"]] * 2]
     if "latents" in problem["model"]:
@@ -77,6 +84,13 @@ def smaller(card):
     if "trained" in problem:
         problem["trained"] = sum(p.numel() for p in parameters if p.requires_grad)
     return card._replace(problem=problem)
+
+
+def learnt(card):
+    """The same card with tokens that go to the experts with the highest scores."""
+    model = card.problem["model"]
+    routed = {**model, "experts": {**model["experts"], "routing": "learnt"}} if "experts" in model else model
+    return card._replace(problem={**card.problem, "model": routed})
 
 
 class Trainable(Protocol):

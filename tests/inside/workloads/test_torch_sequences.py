@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 written = pytest.importorskip("written", reason="torchvision is not here")
 
 from probing import distinct  # noqa: E402
-from small_networks import family_of, losses_of, smaller  # noqa: E402
+from small_networks import family_of, learnt, losses_of, smaller  # noqa: E402
 
 from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.session import Batch, OptimizerRule  # noqa: E402
@@ -23,6 +23,7 @@ CARDS = {
     if not (cards.pictures(card.problem) or cards.tabular(card.problem) or "microbenchmark" in card.tasks)
 }
 TEXT = {name: card for name, card in CARDS.items() if card.family in ("transformer", "decoder")}
+MIXTURES = ("olmoe_1b_7b", "qwen3_30b_a3b", "gpt_oss_20b")
 LLAMAS = ("llama_1b", "llama_8b", "llama2_70b_lora")  # tied and not, which differ in how far positions are stretched
 RULE = OptimizerRule.from_problem(TEXT["gpt2"].problem["optimizer"], 4)
 
@@ -127,7 +128,7 @@ def test_operations_are_those_that_are_counted(card, monkeypatch):
     assert card.flops_per_unit("training") == training_operations(card.problem)
 
 
-@pytest.mark.parametrize("workload", ["gpt2", "llama_1b", "llama_8b_lora"])
+@pytest.mark.parametrize("workload", ["gpt2", "llama_1b", "llama_8b_lora", "olmoe_1b_7b", "gpt_oss_20b"])
 def test_operations_of_training_are_those_that_are_counted(workload, monkeypatch):
     monkeypatch.setattr(transformer, "FUSED", False)
     counter = pytest.importorskip("torch.utils.flop_counter", reason="torch counts operations from 2.1 on")
@@ -169,21 +170,23 @@ def test_operations_of_a_generated_text_are_those_that_are_counted(workload, mon
 
 def generation_operations(model, prompt, new):
     """The prompt at once, then every new token but the last over all before it; the head for the newest alone."""
-    operations = block_operations(model, prompt, prompt)
-    for place in range(prompt + 1, prompt + new):
-        operations += block_operations(model, 1, place)
-    return model["layers"] * operations + new * 2 * model["width"] * model["vocabulary"]
+    operations = new * 2 * model["width"] * model["vocabulary"]
+    for window in cards.attention_windows(model):
+        operations += block_operations(model, prompt, prompt)
+        for place in range(prompt + 1, prompt + new):
+            operations += block_operations(model, 1, min(place, window or place))
+    return operations
 
 
 def block_operations(model, places, attended):
     """Two for each multiplication of a block's matrix products, attention of each place over all that are seen."""
-    width, matrices = model["width"], 3 if model["activation"] == "swiglu" else 2
+    width, matrices = model["width"], 3 if model["architecture"] == "decoder" else 2
+    experts = model.get("experts", {"per_token": 1, "count": 0})
     heads, kv_heads, size = cards.head_sizes(model)
     projections = 2 * width * heads * size + 2 * width * kv_heads * size  # of queries and outputs, of keys and values
     adapters = model.get("adapter", {"rank": 0})["rank"] * 2 * (width + (heads + kv_heads) * size)
-    return (
-        2 * places * (projections + adapters + matrices * width * model["feed_forward"] + 2 * attended * heads * size)
-    )
+    feed = experts["per_token"] * matrices * width * model["feed_forward"] + width * experts["count"]
+    return 2 * places * (projections + adapters + feed + 2 * attended * heads * size)
 
 
 def forward_operations(problem):
@@ -218,14 +221,16 @@ def test_a_place_sees_what_it_may(workload):
             torch.testing.assert_close(network(longer, *segments)[:, :15], short, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "bert_base", "bert_large_pretraining_128", *LLAMAS])
+@pytest.mark.parametrize(
+    "workload", ["gpt2", "gpt_117m", "bert_base", "bert_large_pretraining_128", *LLAMAS, *MIXTURES]
+)
 def test_outputs_are_those_of_transformers(workload):
     pytest.importorskip("transformers")
     import of_transformers
 
-    card = smaller(TEXT[workload])
+    card = learnt(smaller(TEXT[workload]))
     # Both make tables of rotary positions in single precision.
-    near = {"rtol": 1e-4, "atol": 1e-5} if workload in LLAMAS else {"rtol": 1e-7, "atol": 1e-8}
+    near = {"rtol": 1e-4, "atol": 1e-5} if card.family == "decoder" else {"rtol": 1e-7, "atol": 1e-8}
     ours = build.without_randomness(build.model(card, seed=3)).double().eval()
     reference = of_transformers.Network(card).double().eval()
     if "adapter" in card.problem["model"]:
@@ -238,7 +243,7 @@ def test_outputs_are_those_of_transformers(workload):
         torch.testing.assert_close(actual, other, **near)
 
 
-@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m", "llama_1b"])
+@pytest.mark.parametrize("workload", ["gpt2", "gpt_117m", "gpt_800m", "llama_1b", "qwen3_30b_a3b", "gpt_oss_20b"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_what_is_kept_of_a_text_changes_nothing(workload, fused, monkeypatch):
     """Token by token the text is that of the whole network, applied to all of it again and again."""

@@ -28,6 +28,7 @@ from entrypoints.devices.pytorch.shared.transfer import CopyingFeed, ThreadStrea
 from entrypoints.devices.pytorch.strategies.group import Group
 from entrypoints.system.facts import MIB
 from entrypoints.workloads.pytorch.build import Objective
+from entrypoints.workloads.pytorch.experts import waits_for_counts
 
 ReadConditions = Callable[[], Mapping[str, Any]]  # returns values by names of session.DEVICE_CONDITIONS
 # Earlier fused optimizers scale twice or apply non-finite gradients: github.com/pytorch/pytorch, 94060 and 95847.
@@ -107,8 +108,8 @@ class GpuSession(TorchSession):
         self.streams.wait()
 
     def static_generation(self, network: Any) -> StaticGeneration:
-        """Return compiled programs that generate texts, recorded as a graph where training is."""
-        if self.graphs:
+        """Return compiled programs that generate texts, recorded as a graph where training is, if they can be."""
+        if self.graphs and not waits_for_counts(network, self.hardware, self.dtype):
             return ReplayedGeneration(network, self.maybe_compiled, self.runtime)
         return super().static_generation(network)
 

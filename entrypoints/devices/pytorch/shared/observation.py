@@ -75,7 +75,7 @@ def dropouts(network: nn.Module) -> Iterator[tuple[str, nn.Module, Callable[[], 
     Attention may apply its own within one operation.
     """
     for name, layer in network.named_modules():
-        if isinstance(layer, SelfAttention):
+        if isinstance(layer, SelfAttention) and layer.drops:
             yield f"{name}.dropout", layer, functools.partial(dropped_attention, layer)
         elif isinstance(layer, nn.Dropout) and not isinstance(owner(network, name), SelfAttention):
             yield name, layer, functools.partial(dropped_ones, layer, next(network.parameters()))
