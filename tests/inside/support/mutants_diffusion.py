@@ -414,7 +414,8 @@ def text_and_image_mixed_up():
     forward = diffusion.DoubleBlock.forward
 
     def mixed(part, *given):
-        return forward(SimpleNamespace(text=part.image, image=part.text), *given)
+        exchanged: Any = SimpleNamespace(text=part.image, image=part.text)
+        return forward(exchanged, *given)
 
     return mock.patch.object(diffusion.DoubleBlock, "forward", mixed)
 
