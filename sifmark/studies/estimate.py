@@ -15,6 +15,7 @@ START_SECONDS = IMAGE_SECONDS + CHECK_SECONDS  # and compilation, of which nothi
 SEARCH_SECONDS = 120.0  # for the largest batch
 OPERATION_SECONDS = 5.0  # a micro-benchmark, at all of its sizes; 3 s on two cores, 4 s to 30 s on an H200
 PRIOR_SECONDS = 60.0  # of estimates that count as if they had held, where only other workloads were measured
+SMOKE_SECONDS = 30.0  # of a reduced network on a CPU, whose operations nobody has counted: 30 to 41 s on two busy cores
 REFUSED_SECONDS = 15.0  # a batch that the image refuses before it is tried
 
 
@@ -35,6 +36,8 @@ def estimate(config: ResolvedConfig) -> Estimate:
     card = card_of(configuration)
     if configuration.task == "microbenchmark":  # its buffers are as large as the device's memory allows
         return Estimate(IMAGE_SECONDS + _rest(configuration) + OPERATION_SECONDS)  # which checks itself
+    if configuration.computed(card) is not card:
+        return Estimate(SMOKE_SECONDS)
     memory = _memory_estimate().estimate(card, configuration).total / 1024
     searches = SEARCH_SECONDS if config.searches else 0.0
     counted = card.flops_per_unit(configuration.task) > 0  # of requests to an engine nobody has

@@ -289,3 +289,15 @@ def test_small_quick_is_of_a_cpu_and_asks_what_that_can_answer() -> None:
     assert [system.image for system in small.systems] == ["cpu"]
     assert refusals(small) == [] and not set(small.questions) & set(whole.questions)
     assert "gpt-compilation" not in {group for output in small.outputs for group in output.groups}
+
+
+def test_the_set_of_2026_is_possible_on_gpus_and_its_trial_takes_minutes() -> None:
+    node = System("here", "cuda", devices=8, memory_gib=141)
+    cells = [(run.cell, division_of(run.cell, node)) for run in expand(load_study("llm2026"), [node])]
+    assert [
+        found.problem for found in (resolve_config(*each, target_of("cuda")) for each in cells) if found.problem
+    ] == []
+    assert {division.replicas for _, division in cells} == {1, 2, 4, 8}
+    small = load_study("llm2026", "small")
+    configs = [resolve_config(run.cell, division_of(run.cell, node), target_of("cpu")) for run in runs_of(small)]
+    assert refusals(small) == [] and sum(estimate(config).seconds or math.inf for config in configs) < 4 * 60
