@@ -253,7 +253,7 @@ def test_the_image_describes_a_run_of_the_small_variant(name: str) -> None:
 
 # What a run on an H200 took beyond the estimate: loading PyTorch, opening the device, and cuDNN's search for kernels
 # (phases import, model and compile in tests/fixtures/h200; BERT as GPT). Nobody has measured a compiler there yet.
-LOADING_SECONDS = {"resnet50": 22, "gpt_117m": 12, "bert_base": 12}
+LOADING_SECONDS = {"resnet50": 22, "gpt_117m": 12, "bert_base": 12, "llama_1b": 12}
 COMPILING_SECONDS = 120
 
 
