@@ -411,7 +411,7 @@ def image_before_text():
 
 def text_and_image_mixed_up():
     """Each with the weights of the other."""
-    forward = diffusion.DoubleBlock.forward
+    forward: Any = diffusion.DoubleBlock.forward
 
     def mixed(part, *given):
         exchanged: Any = SimpleNamespace(text=part.image, image=part.text)
