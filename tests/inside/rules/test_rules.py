@@ -401,7 +401,7 @@ FORGERIES: list[tuple[str, str, object, str]] = [
     ("training", "power.idle.power.value", -5.0, "idle-power-is-of-a-rest"),
     ("training", "power.idle.importing.value", -0.001, "idle-power-is-of-a-rest"),
     ("training", "power.idle.importing.value", 0.35, "idle-power-is-of-a-rest"),
-    ("ranks", "power.idle.importing.value", 0.45, "idle-power-is-of-a-rest"),
+    ("ranks", "power.idle.importing.value", 30.0, "idle-power-is-of-a-rest"),
     ("training", "power.idle.power.value", 1e9, "idle-power-is-of-a-rest"),
     ("training", "power.averaging_time.value", 100.0, "idle-power-is-of-a-rest"),
     # Clocks, limits and traffic.
