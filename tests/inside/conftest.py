@@ -7,9 +7,7 @@ import sys
 
 import pytest
 from program import FEW, ROOT, Program, lay_double
-from properties import load_profile
 
-load_profile()
 sys.path.insert(0, str(ROOT))
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from properties import load_profile
 
 from entrypoints.rules.rule import RULES
 from sifmark.core import paths
@@ -13,8 +12,6 @@ from sifmark.core.settings import Settings, load_settings
 from sifmark.core.terminal import configure
 from sifmark.engines import open_engine
 from sifmark.results.rules import violations_of
-
-load_profile()
 
 
 @pytest.fixture(autouse=True)
