@@ -150,7 +150,7 @@ def test_allowing_a_field_takes_the_results_with_the_fewest_differences(tmp_path
 def test_an_epoch_of_real_data_has_all_their_samples(tmp_path: Path) -> None:
     real: Result = {"configuration__data": "shards", "configuration__data_path": "/d", "configuration__data_workers": 0}
     ipu: Result = {"configuration__framework": "pytorch", "configuration__device": "ipu", "accelerator__kind": "ipu"}
-    ipu["accelerator__vendor"] = "Graphcore"
+    ipu |= {"accelerator__vendor": "Graphcore", "configuration__fp8_scaling": None}
     of_imagenet: Result = {"data__source": "shards", "data__samples": 1281167, "data__classes": 1000}
     results = repeats(1700, **real, **ipu, **of_imagenet)
     (row,) = asked(tmp_path, results, "caraml/cv-ipu").rows

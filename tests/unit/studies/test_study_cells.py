@@ -102,6 +102,6 @@ def test_rows_and_reasons_of_a_plan(tmp_path: Path) -> None:
     assert first.states == {RunState.TO_DO: 6, RunState.CANNOT_RUN: 9}
     assert first.seconds == pytest.approx(total(each.seconds for each in plan.runs if each.run.system == "a"))
     (remark, *_) = [each for each in remarks_of(plan) if each.state is RunState.CANNOT_RUN]
-    assert (remark.reason, remark.runs) == ("precision tf32: cpu in pytorch has fp32, bf16", 6)
+    assert (remark.reason, remark.runs) == ("precision tf32: cpu in pytorch has fp32, bf16, fp8", 6)
     assert remark.cells == ("precision=tf32 batch_size=32", "precision=tf32 batch_size=64")
     assert total([None, None]) is None and total([]) == 0 and total([None, 2.0]) == 2.0

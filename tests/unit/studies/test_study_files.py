@@ -391,7 +391,7 @@ mine.toml:10: [[run]] batch_size = [1, 2, 2] has 2 twice
 with `scaling = "weak"` of one device; chains in sampling; `"max"` searches for the largest that fits; for example \
 batch_size = [16, 64]
 mine.toml:11: [[run]] precision = [5]: 5 is a whole number
-  remedy: a text, or a list of different texts: fp32, tf32, bf16 or fp16; default: the workload's; for example \
+  remedy: a text, or a list of different texts: fp32, tf32, bf16, fp16 or fp8; default: the workload's; for example \
 precision = "bf16"
 mine.toml:12: no system 'beta'
   remedy: known: alpha
