@@ -145,7 +145,7 @@ def hostile() -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("files", ["genuine", "harmless", "hostile"])
+@pytest.mark.parametrize("files", ["genuine", pytest.param("harmless", marks=pytest.mark.full), "hostile"])
 def test_no_command_ends_in_a_traceback_whatever_a_file_holds(
     files: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

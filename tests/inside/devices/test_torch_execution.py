@@ -111,6 +111,7 @@ def test_a_model_of_its_own_weights_is_frozen_and_no_other(monkeypatch):
     assert not calls[-1] and session.executed().facts["frozen"] == 0, "training changes these weights in place"
 
 
+@pytest.mark.full
 @needs_compiler
 @pytest.mark.usefixtures("fresh")
 def test_a_compiled_model_is_evaluated_after_every_update(monkeypatch):

@@ -6,9 +6,11 @@ The genuine results are of the real parent on a double of a device, one for each
 from __future__ import annotations
 
 import copy
+import fcntl
 import importlib
 import json
 import math
+import os
 import re
 import sys
 import tracemalloc
@@ -78,7 +80,18 @@ HASTE = {"many": "0.0005"}  # seconds of a step
 
 @pytest.fixture(scope="module")
 def genuine(tmp_path_factory):
-    """Results by kind of run."""
+    """Results by kind of run, measured once for all processes of these tests."""
+    with_others = "PYTEST_XDIST_WORKER" in os.environ
+    folder = tmp_path_factory.getbasetemp().parent if with_others else tmp_path_factory.mktemp("genuine")
+    with (folder / "genuine.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        kept = folder / "genuine.json"
+        if not kept.exists():
+            kept.write_text(json.dumps(measured(tmp_path_factory)))
+        return json.loads(kept.read_text())
+
+
+def measured(tmp_path_factory):
     tree = lay_double(tmp_path_factory.mktemp("image") / "sifmark", workloads=FEW)
     double = Program(tree, tmp_path_factory.mktemp("folder"))
     speed = {name: {"DOUBLE_STEP_SECONDS": HASTE[name]} if name in HASTE else {} for name in RUNS}

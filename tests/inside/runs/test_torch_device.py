@@ -29,6 +29,7 @@ def measured(folder, *words):
     return results, done.stdout
 
 
+@pytest.mark.full
 def test_a_cpu_is_measured_once(tmp_path):
     results, said = measured(tmp_path, "--only", *FEW)
     assert set(results) == {"defaults-lstm-training", "matmul-fp32", "kernels-lstm-training"}, said

@@ -21,6 +21,7 @@ def losses(program, *words):
     return document["steps"]["losses"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "parts", [(), pytest.param(("--micro-batch-size", 1), marks=pytest.mark.full)], ids=["whole", "accumulated"]
 )

@@ -324,6 +324,7 @@ def test_products_need_no_memory_later(streams):
     assert done.stdout.decode().split() == ["1024.0"] * streams + ["refused"]
 
 
+@pytest.mark.full
 def test_photographs_with_damaged_ones_among_them(program, tmp_path):
     photos = photographs.write(tmp_path)
     (photos / "colour" / "broken.jpg").write_bytes((photos / "colour" / "coffee.jpg").read_bytes()[:3000])
@@ -369,6 +370,7 @@ def test_shards_with_a_damaged_one_among_them(program, tmp_path, workers):
     assert of_all["value"] == pytest.approx(max(workers, 1) * rate["value"])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("task", ["training", pytest.param("inference", marks=pytest.mark.full)])
 def test_idx_files_of_the_task(program, tmp_path, task):
     noise = np.random.default_rng(1).integers(256, size=(12, 28, 28)).tolist()
@@ -395,6 +397,7 @@ def test_requests_of_idx_images(program, tmp_path):
     assert "latency_preprocessing" in document["metrics"]["decode_rate"]["reason"]
 
 
+@pytest.mark.full
 def test_synthetic_data_are_not_decoded(program):
     document = program.result("image_compression", "--smoke", "--threads", 1, "--meter", "none")
     assert document["metrics"]["decode_rate"] == {"value": None, "unit": "images/s", "reason": "nothing was decoded"}

@@ -135,6 +135,7 @@ def test_requests_hold_what_batches_hold(photos):
     assert named == {"colour/broken.jpg", "grey/empty.png", "grey/text.jpg"}
 
 
+@pytest.mark.full
 def test_a_request_of_which_nothing_is_readable_is_a_data_error(photos):
     for path in photos.glob("*/*"):
         path.write_bytes(b"")
