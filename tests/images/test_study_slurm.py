@@ -425,9 +425,7 @@ def test_a_job_whose_submission_was_not_recorded_is_known_by_its_name(here: Clus
 def test_what_is_cancelled_near_its_limit_is_to_be_done_again(here: Cluster) -> None:
     (submitted,) = submit_runs(here.plan(("--seconds", "300"), time="1"), here.settings)
     (run,) = here.runs.values()
-    wait_for(
-        lambda: isinstance(read_log(run.result).last, Started)
-    )  # Slurm says that a job runs before its script does
+    wait_for(lambda: isinstance(read_log(run.result).last, Started))  # a job runs before its script does
     here.slurm("scancel", submitted.job)
     (state,) = here.waits()
     assert (state.state, state.reason.cause) == (RunState.TO_DO, Cause.CANCELLED)
