@@ -376,7 +376,7 @@ HOST = (
     ),
     _fault("a formula may begin with blanks", "spreadsheet_text", "shown.lstrip()", "shown", SPREADSHEETS),
     _fault("a number becomes a text", "spreadsheet_text", "_NUMBER.fullmatch(shown)", "None", SPREADSHEETS),
-    _fault("the head of a table may be a formula", "write_rows", "texts[cell]", "cell", SPREADSHEETS),
+    _fault("the head of a table may be a formula", "write_rows", "spreadsheet_text(cell)", "cell", SPREADSHEETS),
     _fault("rounds always go forwards", "turn", "number % 2", "False", REPEATING),
     _fault("one narrow interval ends repeats", "are_enough", "range(LOOKS)", "range(1)", REPEATING),
     _fault(

@@ -4,6 +4,7 @@ import csv
 import io
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import Any, TextIO
 
@@ -16,26 +17,15 @@ _AS_THEY_ARE = frozenset((int, float, bool, type(None)))
 _NUMBER = re.compile(r"-(\d[\d,]*(\.\d+)?([eE][+-]?\d+)?)?", re.ASCII)  # or the dash of what is missing
 
 
-class _Texts(dict[str, str]):
-    """What texts are shown as. Rows repeat theirs: the metrics of a run have what describes it in common."""
-
-    def __missing__(self, text: str) -> str:
-        shown = self[text] = spreadsheet_text(text)
-        return shown
-
-    def of(self, cell: Any) -> Any:
-        """Return what a cell is shown as that is not simply a text."""
-        if isinstance(cell, int | float):
-            return cell
-        return self[" ".join(map(str, cell)) if isinstance(cell, list | tuple) else str(cell)]
-
-
 def write_rows(stream: TextIO, rows: Iterable[Iterable[Any]]) -> None:
     """Write rows of cells: texts, lists of them, numbers, or None for what is missing."""
-    texts = _Texts()
     shown = (
         [
-            cell if (kind := cell.__class__) in _AS_THEY_ARE else texts[cell] if kind is str else texts.of(cell)
+            cell
+            if (kind := cell.__class__) in _AS_THEY_ARE
+            else spreadsheet_text(cell)
+            if kind is str
+            else _other(cell)
             for cell in row
         ]
         for row in rows
@@ -58,8 +48,16 @@ def csv_text(records: Iterable[Mapping[str, Any]], columns: Iterable[str] = ()) 
     return stream.getvalue()
 
 
+@lru_cache(maxsize=1 << 14)  # the metrics of a run repeat what describes it
 def spreadsheet_text(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula: one that begins like one gets an apostrophe."""
     shown = printable(text)
     begins = shown.lstrip().startswith(_FORMULA)
     return f"'{shown}" if begins and not _NUMBER.fullmatch(shown) else shown
+
+
+def _other(cell: Any) -> Any:
+    """Return what a cell of another kind is shown as, such as a list, or a text or number of a class of its own."""
+    if isinstance(cell, int | float):
+        return cell
+    return spreadsheet_text(" ".join(map(str, cell)) if isinstance(cell, list | tuple) else str(cell))
