@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import re
 import shutil
@@ -19,9 +20,9 @@ from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.choices import DEFAULT_MODE  # noqa: E402
 from entrypoints.contract.session import Batch, rule_of  # noqa: E402
 from entrypoints.devices.pytorch import cpu  # noqa: E402
+from entrypoints.devices.pytorch.shared import recorded  # noqa: E402
 from entrypoints.devices.pytorch.shared.inference import packing  # noqa: E402
 from entrypoints.devices.pytorch.shared.inference.generation import ReplayedGeneration, StaticGeneration  # noqa: E402
-from entrypoints.devices.pytorch.shared.recorded import WARM_UP  # noqa: E402
 from entrypoints.workloads.pytorch import build, layers, loader, transformer  # noqa: E402
 
 CARDS = {name: card for name, card in cards.load().items() if card.family in ("transformer", "decoder")}
@@ -135,7 +136,7 @@ def test_a_recorded_program_is_replayed_once_for_each_token():
     (graph,) = runtime.graphs
     assert graph.replays == 2 * (NEW - 1)
     assert calls.count("prefill_static") == 2
-    assert calls.count("decode_step_static") == WARM_UP + 1 + graph.replays
+    assert calls.count("decode_step_static") == recorded.WARM_UP + 1 + graph.replays
 
 
 def test_texts_of_another_size_are_recorded_anew():
@@ -147,6 +148,35 @@ def test_texts_of_another_size_are_recorded_anew():
         for text in (tokens, tokens[:2], tokens[:2, 1:]):
             assert torch.equal(generated(generation, text), generated(network, text))
     assert len(runtime.graphs) == 3
+
+
+class RefusesGraphs(Runtime):
+    """A runtime that computes, and fails at the end of each recording."""
+
+    def __init__(self):
+        super().__init__()
+        self.restored: list[object] = []
+        self.set_stream = self.restored.append
+
+    @contextlib.contextmanager
+    def graph(self, graph):
+        raise RuntimeError("operation not permitted when stream is capturing")
+        yield
+
+
+def test_texts_are_generated_where_no_graph_can_be_recorded(monkeypatch):
+    monkeypatch.setattr(recorded, "COUNTS", collections.Counter())
+    session, card = made("gpt2")
+    network, runtime = session.model.network.eval(), RefusesGraphs()
+    generation = ReplayedGeneration(network, lambda program: program, runtime)
+    tokens = prompts(card)
+    with torch.no_grad():
+        with pytest.warns(UserWarning, match="without CUDA graphs: operation not permitted"):
+            first = generated(generation, tokens)
+        texts = [first, generated(generation, tokens.flip(0))]
+        assert torch.equal(texts[0], generated(network, tokens))
+        assert torch.equal(texts[1], generated(network, tokens.flip(0)))
+    assert len(runtime.restored) == 1 and recorded.COUNTS == {recorded.REFUSED: 1}
 
 
 @pytest.mark.full

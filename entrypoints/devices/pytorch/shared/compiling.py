@@ -15,6 +15,7 @@ from torch import nn
 from entrypoints.contract.choices import DEFAULT_MODE, INDUCTOR, MAX_AUTOTUNE, REDUCE_OVERHEAD, compiler_of
 from entrypoints.contract.statuses import RunError
 from entrypoints.devices.pytorch.shared.layout import LAYOUT
+from entrypoints.devices.pytorch.shared.recorded import COUNTS, RECORDED, REFUSED
 from entrypoints.system.gpu_software import obstacle_to_triton
 
 COMPILERS = ("torch._dynamo", "torch._inductor")  # modules that define their exceptions
@@ -115,7 +116,7 @@ def counted(graphs: bool) -> dict[str, Any]:
         "graph_breaks": int(sum(counters["graph_break"].values())),
         "recompilations": _recompilations(),
         "cuda_graphs": recorded_graphs() if graphs else None,
-        "cuda_graphs_skipped": int(inductor.get("cudagraph_skips", 0)) if graphs else None,
+        "cuda_graphs_skipped": int(inductor.get("cudagraph_skips", 0)) + COUNTS[REFUSED] if graphs else None,
         "cache": cache_state(hits, misses + without),
     }
 
@@ -136,12 +137,13 @@ def _recompilations() -> int | None:
 
 
 def recorded_graphs() -> int | None:
-    """Return the CUDA graphs that Inductor recorded on the current device, from this thread."""
+    """Return the CUDA graphs that Inductor recorded on the current device, from this thread, and our own."""
     try:
         from torch._inductor import cudagraph_trees
 
         manager = cudagraph_trees.get_manager(torch.cuda.current_device(), create_if_none_exists=False)
-        return 0 if manager is None else _nodes([node for nodes in manager.roots.values() for node in nodes])
+        inductors = 0 if manager is None else _nodes([node for nodes in manager.roots.values() for node in nodes])
+        return inductors + COUNTS[RECORDED]
     except Exception:  # internal: other versions may have other names, and this is a fact that a result can lack
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Callable, Sequence, Tuple
 
 import torch
@@ -9,12 +10,18 @@ import torch
 Replay = Callable[[], None]
 Capture = Callable[[Callable[[], Any]], Tuple[Replay, Any]]  # records a call; returns its replay and its outputs
 WARM_UP = 3  # calls before the recording, in which libraries choose kernels and get workspaces
+RECORDED, REFUSED = "recorded", "refused"
+COUNTS: Counter[str] = Counter()  # recordings of this process, by the two names above
+
+
+class RecordingError(RuntimeError):
+    """A call that computes, but cannot be recorded: nothing of the recording was computed."""
 
 
 def record(call: Callable[[], Any], warm_up: Callable[[], Any], runtime: Any) -> tuple[Any, Any]:
     """Record a call as a graph of `runtime`, which is `torch.cuda`; return the graph and the call's outputs.
 
-    https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
+    https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs. Raises RecordingError.
     """
     own, current = runtime.Stream(), runtime.current_stream()
     own.wait_stream(current)
@@ -23,8 +30,14 @@ def record(call: Callable[[], Any], warm_up: Callable[[], Any], runtime: Any) ->
             warm_up()
     current.wait_stream(own)
     graph = runtime.CUDAGraph()
-    with runtime.graph(graph):
-        outputs = call()
+    try:
+        with runtime.graph(graph):
+            outputs = call()
+    except RuntimeError as error:
+        COUNTS[REFUSED] += 1
+        runtime.set_stream(current)  # PyTorch may leave the stream of a recording that failed
+        raise RecordingError(str(error)) from error
+    COUNTS[RECORDED] += 1
     return graph, outputs
 
 

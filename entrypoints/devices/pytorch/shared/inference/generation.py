@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Callable, NamedTuple, Sequence
 
 import torch
 
-from entrypoints.devices.pytorch.shared.recorded import record
+from entrypoints.devices.pytorch.shared.recorded import RecordingError, record
 from entrypoints.workloads.pytorch.transformer import Transformer
 
 Step = Callable[[torch.Tensor, torch.Tensor, Sequence[torch.Tensor]], "tuple[torch.Tensor, torch.Tensor]"]
@@ -41,7 +42,8 @@ class StaticGeneration:
 class ReplayedGeneration(StaticGeneration):
     """The same on a GPU that records the program of a token once, and replays it.
 
-    `runtime` is `torch.cuda`. A graph reads and writes memory at fixed addresses: each text is copied there.
+    `runtime` is `torch.cuda`. A graph reads and writes memory at fixed addresses: each text is copied there. Where the
+    program cannot be recorded it is called, token by token.
     """
 
     def __init__(self, network: Transformer, compiled: Callable[[Any], Any], runtime: Any) -> None:
@@ -49,13 +51,21 @@ class ReplayedGeneration(StaticGeneration):
         self.runtime = runtime
         self.own: Any = None  # the state that the graph reads and writes
         self.graph: Any = None
+        self.recordable = True
 
     def prefill(self, tokens: torch.Tensor, new: int) -> StaticState:
         """Return the state after a text (N, T) and its likeliest next token, with room for `new` tokens."""
         first = super().prefill(tokens, new)
+        if not self.recordable:
+            return first
         if self.own is None or self.own.kept[0].shape != first.kept[0].shape:
             self.own = StaticState(first.token.clone(), first.position.clone(), first.kept)
-            self.graph = self.recorded(self.own, first)
+            try:
+                self.graph = self.recorded(self.own, first)
+            except RecordingError as error:
+                warnings.warn(f"texts are generated without CUDA graphs: {error}", stacklevel=2)
+                self.recordable = False
+                return first
         else:
             for memory, kept in zip(self.own.kept, first.kept):
                 memory.copy_(kept)
@@ -65,6 +75,8 @@ class ReplayedGeneration(StaticGeneration):
 
     def decode_step(self, text: StaticState) -> StaticState:
         """Return the state after the likeliest next token, by one replay and a copy of its token."""
+        if not self.recordable:
+            return super().decode_step(text)
         self.graph.replay()
         return text._replace(token=self.own.token.clone())
 
