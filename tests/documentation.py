@@ -13,7 +13,7 @@ PAGES = [README, *sorted(path for path in (ROOT / "docs").rglob("*.md"))]
 WRITTEN = [page for page in PAGES if not str(page.relative_to(ROOT)).startswith(GENERATED)]
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _NUMBER = r"[-+]?\d[\d.,]*(?:e[-+]?\d+)?"
-_UNITS = ("[KMG]iB", "m?s")  # each for units of one kind
+_UNITS = ("[KMG]iB", "[mµ]?s")  # each for units of one kind
 _INTERVAL = rf"(?:± {_NUMBER} %|\[{_NUMBER} {_NUMBER}\])"  # the first number has the comma
 
 

@@ -44,6 +44,7 @@ def states(document):
     return {(each["claim"], each["subject"]): each["state"] for each in document["findings"]}
 
 
+@pytest.mark.full
 def test_a_proof_ends_with_a_folder_and_a_page(few, tmp_path):
     folder = tmp_path / "proof"
     code, output, errors = few.run("--prove", "lstm", "--output", f"{folder}/", "--time-limit", "60", "--site", "alpha")

@@ -414,6 +414,7 @@ def test_a_signal_ends_all_tasks_with_one_document(double, signalled):
     assert document["steps"]["count"] > 0
 
 
+@pytest.mark.full
 def test_the_time_limit_is_that_of_the_run(double):
     (first, code), (_, its_code) = ends(launched(double, *LONG, "--time-limit", "8"))
     assert (json.loads(first[0])["status"]["state"], code, its_code) == ("time_limit", 124, 124)

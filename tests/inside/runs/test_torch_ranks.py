@@ -115,7 +115,8 @@ def test_ranks_agree_when_the_window_is_long_enough_and_the_target_reached(progr
     assert aimed["steps"]["count"] < 40
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.full), 1])
+@pytest.mark.full
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_rank_that_is_killed_is_the_first_cause(program, rank):
     check_killed(program.start("lstm", *SHORT[:2], "--steps", 100000, *SHORT[4:], *TWO), rank)
 

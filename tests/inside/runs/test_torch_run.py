@@ -125,7 +125,8 @@ def test_streams_side_by_side_get_the_answers_of_one():
     assert not np.allclose(alone[0], alone[1], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.full), 3])
+@pytest.mark.full
+@pytest.mark.parametrize("threads", [1, 3])
 def test_a_stream_computes_with_as_many_threads_as_were_asked_for(threads):
     """PyTorch's threads belong to the one that asks; a new one takes all cores where nobody tells it."""
     code = f"""
@@ -193,6 +194,7 @@ def test_a_compiled_model_computes_the_same(program):
     assert "correctness passed" in errors
 
 
+@pytest.mark.full
 def test_nothing_to_compile_with(program, tmp_path):
     document = program.result(SMALL, "--smoke", "--compile", PATH=str(tmp_path), CXX="absent")
     assert (document["status"]["state"], document["status"]["exit_code"]) == ("unsupported", 3)
@@ -252,7 +254,8 @@ def test_the_weights_follow_the_updates():
     assert not any(np.array_equal(weight, before[name]) for name, weight in session.weights().items())
 
 
-@pytest.mark.parametrize("precision", [pytest.param("fp16", marks=pytest.mark.full), "tf32"])
+@pytest.mark.full
+@pytest.mark.parametrize("precision", ["fp16", "tf32"])
 def test_a_precision_that_a_cpu_has_not(program, precision):
     document = program.result(SMALL, "--precision", precision, *(["--skip-numerics"] if precision == "tf32" else []))
     assert document["status"]["state"] == "unsupported" and document["status"]["exit_code"] == 3
@@ -283,6 +286,7 @@ def test_the_largest_batch_within_a_limit(program):
     assert document["search"]["memory_limit_mib"] == 460 and document["configuration"]["memory_limit_mib"] == 512
 
 
+@pytest.mark.full
 def test_a_limit_that_the_framework_alone_exceeds(program):
     document = program.result(SMALL, "--smoke", "--task", "inference", "--memory-limit", 100)
     assert document["status"]["state"] == "out_of_memory", document["status"]
@@ -348,7 +352,8 @@ def test_photographs_of_which_none_is_readable(program, tmp_path):
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.full), 3])
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [0, 3])
 def test_shards_with_a_damaged_one_among_them(program, tmp_path, workers):
     """Two shards; the second breaks off within its last sample, and one image of the first is no image."""
     picture = packed.grey_png(28, 28, 8, 100)

@@ -11,7 +11,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from mutants import REPRESENTATIVE  # noqa: E402
 from mutants_sequences import MUTANTS  # noqa: E402
 from mutants_steps import NOT_DETECTABLE, STEPS, first_micro_batch_alone, last_places_alone  # noqa: E402
 from probing import probed  # noqa: E402
@@ -46,7 +45,8 @@ def of_each_probe():
 
 PROBED = of_each_probe()
 # Those that take a minute, the more so with the old PyTorch, and those that others of their family stand for.
-LARGE = ("efficientnet_b0", "efficientnet_b4", "resnext101_32x4d", "gpt_117m", "gpt_13b", "bert_large_pretraining_512")
+LARGE = ("efficientnet_b0", "efficientnet_b4", "resnext101_32x4d", "gpt_117m", "gpt_13b", "bert_large_pretraining_128")
+LARGE += ("bert_large_pretraining_512", "llama_405b", "llama2_70b_lora", "resnet50")
 SMALL = ("mcmc",)  # and those of a moment
 AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
@@ -87,7 +87,7 @@ def mistakes():
     """Every mistake; those of the gate are made in one network, and in what is small."""
     for workload in PROBED:
         for mutant in MUTANTS[workload]:
-            gate = workload in SMALL or (workload == "resnet50" and mutant in REPRESENTATIVE)
+            gate = workload in (*SMALL, "image_compression")
             marks = () if gate else (pytest.mark.full,)
             yield pytest.param(workload, mutant, id=f"{workload}-{mutant.__name__}", marks=marks)
 

@@ -176,6 +176,7 @@ def test_a_run_over_a_table(program, tmp_path):
     assert document["steps"]["units"] == 12 and document["steps"]["updates"] == 0
 
 
+@pytest.mark.full
 def test_a_table_with_text_in_it_is_an_error_of_data(program, tmp_path):
     document = program.result("mcmc", "--smoke", "--meter", "none", "--data", table(tmp_path, CARD, spoil="high"))
     assert document["status"]["state"] == "data_error" and document["status"]["exit_code"] == 4

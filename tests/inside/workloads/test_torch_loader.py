@@ -190,6 +190,7 @@ def drawn(source, count, task="training", size=4, workers=0, seed=0, card=SMALL)
     return list(itertools.islice(loader.source_batches(card, task, source, size, workers, seed), count))
 
 
+@pytest.mark.full
 @given(st.integers(1, 9), st.integers(1, 5), st.booleans())
 def test_workers_share_every_epoch_by_turns(per_epoch, workers, sequential):
     """What DataLoader takes from endless workers in turn is one epoch after the other, each batch once."""

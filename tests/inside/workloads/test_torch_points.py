@@ -342,6 +342,7 @@ def numbers_of(number, tensor):
     return checkpoint.numbers(number, tensor)
 
 
+@pytest.mark.full
 def test_checkpoints_are_measured_in_each_mode(program):
     words = ("--largest-size", "16M", "--steps", 3, "--warmup-steps", 1, "--meter", "none")
     document = program.result(CHECKPOINT, *words)
