@@ -158,7 +158,8 @@ def all_stages() -> list[Stage]:
     # What is left is about the version: runs, devices, networks.
     few_for_old = f"{for_old} and not (learn or poem or speech or seed or table or as_it_is)"
     few_for_old += " and not (right_strategies or train_as_one or copies_and_multiplies or two_parts or killed)"
-    few_for_old += " and not (run_checks or the_window or products_need)"
+    few_for_old += " and not (run_checks or the_window or products_need or exactly_the_weights or no_token)"
+    few_for_old += " and not (test_torch_serving or the_formula_says or dit_xl or flux)"
     # PopTorch comes with torch 1.13 and 2.0. torch_old has ranks that answer, and torch_new those that train. A run
     # with its check is torch_old's, and with the new torch that of images-image.
     few_for_new = "not (test_torch_ipu or the_units_of_all_ranks or says_that_its_numerics_passed)"

@@ -46,6 +46,7 @@ def run(devices: int, batch: int, step: float, nodes: int = 1, **changes: Any) -
     document["metrics"]["throughput"] = {"value": batch / step, "unit": "images/s"}
     document["power"] = {"reason": "no meter"}
     if devices > 1:
+        document["accelerator"]["mesh"] = {"pipeline": 1, "replicate": devices, "shard": 1, "tensor": 1}
         document["ranks"] = [_rank(rank, rank * nodes // devices, step * 10) for rank in range(devices)]
         bandwidth = {"value": 4.0, "unit": "GB/s"}
         summed = {"bytes": 16 << 20, "seconds": 0.01, "bus_bandwidth": bandwidth}
