@@ -172,6 +172,7 @@ def test_requests_of_two_streams(program):
     assert all(part > 0 for part in parts) and sum(parts) == pytest.approx(metrics["latency_mean"])
 
 
+@pytest.mark.full
 def test_a_precision_that_is_not_there(program):
     document = program.result("image_compression", "--precision", "bf16", "--skip-numerics", *QUICK)
     assert document["status"]["state"] == "unsupported" and document["status"]["exit_code"] == 3
@@ -223,7 +224,14 @@ def test_inference_changes_nothing():
     assert all((variable.numpy() == value).all() for variable, value in zip(opened.model.variables, state))
 
 
-@pytest.mark.parametrize(("threads", "streams", "pool"), [(1, 1, (1, 1)), (1, 3, (3, 1)), (2, 3, (3, 6))])
+@pytest.mark.parametrize(
+    ("threads", "streams", "pool"),
+    [
+        pytest.param(1, 1, (1, 1), marks=pytest.mark.full),
+        pytest.param(1, 3, (3, 1), marks=pytest.mark.full),
+        (2, 3, (3, 6)),
+    ],
+)
 def test_threads_are_those_that_were_asked_for(threads, streams, pool):
     """Of a process, before its first tensor; the same again is nothing new."""
     code = f"""

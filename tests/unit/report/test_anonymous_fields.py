@@ -129,7 +129,9 @@ def test_a_report_with_names_has_markers(everything: tuple[Path, dict[str, str]]
     assert len({name for _, name, _ in _left(tmp_path / "report", markers)}) >= 25
 
 
-@pytest.mark.parametrize("by", ["site", "host.hostname", "environment.variables.a_name"])
+@pytest.mark.parametrize(
+    "by", [pytest.param("site", marks=pytest.mark.full), "host.hostname", "environment.variables.a_name"]
+)
 def test_no_file_of_a_report_has_a_marker(
     everything: tuple[Path, dict[str, str]], by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +154,7 @@ def test_no_file_of_a_report_has_a_marker(
     assert _left(tmp_path / "report", markers) == []
 
 
-@pytest.mark.parametrize("by", ["", "host.hostname"])
+@pytest.mark.parametrize("by", [pytest.param("", marks=pytest.mark.full), "host.hostname"])
 def test_no_file_of_a_site_has_a_marker(
     everything: tuple[Path, dict[str, str]], by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
