@@ -325,3 +325,15 @@ def test_the_command_writes_a_page_and_a_signed_document(
     with refused(UndecidedError, "contract-undecided"):
         accept(load_settings(), "contract.toml", ["some"])
     assert not (folder / "acceptance.json.dsse").exists()  # that of the earlier verdict
+
+
+def test_an_example_is_planned_before_there_is_its_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    accept(load_settings(), "contract.toml", beginning=True)
+    accept(load_settings(), "contract.toml", planning=True, form="json")
+    said = capsys.readouterr()
+    assert "no baseline 'offer'" in said.err and len(json.loads(said.out)) == 4
+    with refused(UsageError, "unknown-name", "offer"):
+        accept(load_settings(), "contract.toml", [str(documents.EXAMPLES / "training.json")])
