@@ -233,6 +233,10 @@ def test_results_are_of_the_clause_whose_run_their_command_asks_for(tmp_path: Pa
     assert found.unused == 1 and len(found.invalid) == 1
     assert [len(those) for those in found.by_clause["training"].values()] == [1]
     assert gather([run], [str(folder)]).unused == 2
+    named = json.loads((folder / "training.json").read_text())
+    named["provenance"]["command"] = words[1:]  # as of an image whose name has the workload
+    (folder / "training.json").write_text(json.dumps(named))
+    assert gather([replace(run, arguments=other_order)], [str(folder)]).unused == 1
 
 
 # How many repeats it takes
