@@ -18,6 +18,7 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.files import write_json
 from sifmark.core.paths import import_shared
 from sifmark.core.schemas import check_document
 from sifmark.redfish import PERIOD as BMC_PERIOD
@@ -49,6 +50,16 @@ class Energy:
     def joules(self) -> dict[str, float | None]:
         """Energy in J of all devices of each meter, by its source; None where `document` has the reason."""
         return {each["source"]: each["energy"]["value"] for each in self.meters}
+
+    def write(self, target: str) -> Path:
+        """Write the document to a file, or with a slash at the end to one of this rank in a folder; return where.
+
+        `sifmark meter --sum FOLDER` adds up those of all ranks. Raises UsageError if ranks would share a file,
+        RuntimeError before the block has ended.
+        """
+        path = place_of(target)
+        write_json(path, {**self.document, "meters": self.meters})
+        return path
 
     @property
     def watts(self) -> dict[str, float | None]:
@@ -102,7 +113,8 @@ def _samplers(choices: Sequence[str], period: float) -> tuple[list[Document], li
     sampler = import_shared("metering.sampling").Sampler
     elsewhere = import_shared("runs.metered").counted_elsewhere
     missing, samplers = [], []
-    with contextlib.redirect_stdout(io.StringIO()):  # libraries of vendors write there when they are loaded
+    said = io.StringIO()  # by libraries of vendors when they are loaded; what is missing is in the reasons
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         found = list(import_shared("metering.selection").each_meter(choices))
     for name, each in found:
         if isinstance(each, absence):
