@@ -282,7 +282,10 @@ def _summed(source: str, scope: str, documents: Sequence[Document], tasks: int) 
 
 
 def read_documents(paths: Iterable[str]) -> dict[str, Document]:
-    """Return the documents of files, or of folders with those of ranks, by file. Raises UsageError without one."""
+    """Return the documents of files, or of folders with those of ranks, by file.
+
+    Raises UsageError if there is none, or one does not read.
+    """
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise UsageError("there is no document of a rank", "sifmark meter --output FOLDER/", code="file-unreadable")
@@ -290,6 +293,9 @@ def read_documents(paths: Iterable[str]) -> dict[str, Document]:
     for file in files:
         try:
             documents[str(file)] = json.loads(file.read_text("utf-8"))
+        except OSError as error:
+            cause = f"{file} does not read: {error.strerror}"
+            raise UsageError(cause, "name the folder that --output named", code="file-unreadable") from error
         except ValueError as error:
             raise UsageError(f"{file} is no JSON: {error}", "name another file", code="document-invalid") from error
     return documents

@@ -243,6 +243,8 @@ def test_what_does_not_add_up_is_refused(other: dict[str, Any], cause: str) -> N
 def test_documents_of_others_are_refused(tmp_path: Path) -> None:
     with refused(UsageError, "file-unreadable"):
         read_documents([str(tmp_path)])
+    with refused(UsageError, "file-unreadable", "nowhere does not read"):
+        read_documents([str(tmp_path / "nowhere")])
     (tmp_path / "a.json").write_text("{")
     with refused(UsageError, "document-invalid", "a.json is no JSON"):
         read_documents([str(tmp_path)])
