@@ -18,6 +18,7 @@ from typing import Any
 
 from sifmark.core.console import printable
 from sifmark.core.errors import SifmarkError, UsageError, unknown_name
+from sifmark.core.files import write_json
 from sifmark.core.paths import import_shared
 from sifmark.core.schemas import check_document
 from sifmark.redfish import PERIOD as BMC_PERIOD
@@ -49,6 +50,16 @@ class Energy:
     def joules(self) -> dict[str, float | None]:
         """Energy in J of all devices of each meter, by its source; None where `document` has the reason."""
         return {each["source"]: each["energy"]["value"] for each in self.meters}
+
+    def write(self, target: str) -> Path:
+        """Write the document to a file, or with a slash at the end to one of this rank in a folder; return where.
+
+        `sifmark meter --sum FOLDER` adds up those of all ranks. Raises UsageError if ranks would share a file,
+        RuntimeError before the block has ended.
+        """
+        path = place_of(target)
+        write_json(path, {**self.document, "meters": self.meters})
+        return path
 
     @property
     def watts(self) -> dict[str, float | None]:
@@ -102,7 +113,8 @@ def _samplers(choices: Sequence[str], period: float) -> tuple[list[Document], li
     sampler = import_shared("metering.sampling").Sampler
     elsewhere = import_shared("runs.metered").counted_elsewhere
     missing, samplers = [], []
-    with contextlib.redirect_stdout(io.StringIO()):  # libraries of vendors write there when they are loaded
+    said = io.StringIO()  # by libraries of vendors when they are loaded; what is missing is in the reasons
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         found = list(import_shared("metering.selection").each_meter(choices))
     for name, each in found:
         if isinstance(each, absence):
@@ -270,7 +282,10 @@ def _summed(source: str, scope: str, documents: Sequence[Document], tasks: int) 
 
 
 def read_documents(paths: Iterable[str]) -> dict[str, Document]:
-    """Return the documents of files, or of folders with those of ranks, by file. Raises UsageError without one."""
+    """Return the documents of files, or of folders with those of ranks, by file.
+
+    Raises UsageError if there is none, or one does not read.
+    """
     files = [file for path in map(Path, paths) for file in (sorted(path.glob("*.json")) if path.is_dir() else [path])]
     if not files:
         raise UsageError("there is no document of a rank", "sifmark meter --output FOLDER/", code="file-unreadable")
@@ -278,6 +293,9 @@ def read_documents(paths: Iterable[str]) -> dict[str, Document]:
     for file in files:
         try:
             documents[str(file)] = json.loads(file.read_text("utf-8"))
+        except OSError as error:
+            cause = f"{file} does not read: {error.strerror}"
+            raise UsageError(cause, "name the folder that --output named", code="file-unreadable") from error
         except ValueError as error:
             raise UsageError(f"{file} is no JSON: {error}", "name another file", code="document-invalid") from error
     return documents

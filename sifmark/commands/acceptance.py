@@ -77,7 +77,8 @@ def accept(
         if place == SLURM or dry_run:
             status(f"when the runs have ended: sifmark study.accept {shlex.quote(contract)}")
             return
-    evidence, references = _evidence(agreed, study, paths, results, planning), _references(agreed, settings)
+    evidence = _evidence(agreed, study, paths, results, planning)
+    references = _references(agreed, settings, planning)
     if planning:
         _show_plan(agreed, evidence, references, form)
         return
@@ -154,19 +155,26 @@ def _evidence(contract: Contract, study: Path, paths: Sequence[str], results: st
     return gather(expand(loaded, loaded.systems), paths or tuple(map(str, own)))
 
 
-def _references(contract: Contract, settings: Settings) -> References:
+def _references(contract: Contract, settings: Settings, planning: bool) -> References:
+    """Return the baselines of a contract. A plan presumes one that is not here yet. Raises UsageError otherwise."""
     from sifmark.results.comparison.query import KEPT
     from sifmark.results.load import load_results
+    from sifmark.results.marks import FEWEST_REPEATS
     from sifmark.studies.acceptance.judge import References
     from sifmark.studies.history.baseline import read_baseline
 
     kept, results = {}, {}
     for name in dict.fromkeys(each.baseline for each in contract.clauses if each.ratio is not None):
         kind, colon, rest = name.partition(":")
-        if colon and kind == KEPT:
-            kept[name] = read_baseline(settings.baselines, rest)
-        else:
-            results[name] = list(load_results(name))
+        try:
+            if colon and kind == KEPT:
+                kept[name] = read_baseline(settings.baselines, rest)
+            else:
+                results[name] = list(load_results(name))
+        except UsageError as error:
+            if not planning:
+                raise
+            warn(f"{printable(error.cause)}: the plan presumes {FEWEST_REPEATS} repeats in one session")
     return References(results, kept)
 
 

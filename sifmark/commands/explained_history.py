@@ -140,7 +140,7 @@ def _conclude(bisection: Bisection, file: Path, allowed: Sequence[str]) -> None:
     """Print what the results of the study say; without any, how to get them."""
     from sifmark.results.comparison.tables import ratio_text
     from sifmark.studies.folder import folder_of, system_folders
-    from sifmark.studies.history.bisect import command_of, conclusion, decide
+    from sifmark.studies.history.bisect import command_of, commits_of, conclusion, decide
     from sifmark.studies.load import load_study
     from sifmark.studies.plan import Request
 
@@ -156,6 +156,8 @@ def _conclude(bisection: Bisection, file: Path, allowed: Sequence[str]) -> None:
         rows=[[s.system, ", ".join(s.parts), ratio_text(s.ratio, unit), words[s.has_change]] for s in steps],
     )
     output(conclusion(steps))
+    if commits := commits_of(bisection):
+        status(f"the commits between both images, in a clone: {printable(commits)}")
 
 
 def _kept(settings: Settings, images: Sequence[str]) -> dict[str, KeptImage]:

@@ -36,10 +36,15 @@ _DAYS = re.compile(r"(\d{1,5})d")
 )
 @cli.flag("--fail-on-change", "Exit with 7 if there is a change; for pipelines and cron.")
 @cli.flag("--explain", "Also list what differs between the two sides of each change, the best separated first.")
-@cli.option("--images", "With --explain or --bisect: kept images. [default: dist]", "FOLDER", multiple=True)
+@cli.option("--images", "With --explain or --bisect: kept images. Repeatable. [default: dist]", "FOLDER", multiple=True)
 @cli.option("--bisect", "Write the study that decides whether the image made the largest change.", "FILE")
 @cli.flag("--run", "With --bisect: run it here, and say what it shows.", "running")
-@cli.option("--allow", "With --bisect: judge runs with this mark: busy, stopped, unsteady.", "MARK", multiple=True)
+@cli.option(
+    "--allow",
+    "With --bisect: judge runs with this mark. Repeatable.",
+    choices=("busy", "stopped", "unsteady"),
+    multiple=True,
+)
 @cli.format_option
 def history(
     settings: Settings,

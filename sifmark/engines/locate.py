@@ -13,7 +13,7 @@ from sifmark.engines import APPTAINER, DOCKER, Engine, open_engine
 from sifmark.recipes.base import needed_bases
 from sifmark.recipes.hardware import Access
 from sifmark.recipes.labels import DEVICES, DOCKER_FLAGS, PLATFORM, RECIPE, RUN_FLAGS
-from sifmark.recipes.names import Image, find_image, names_of
+from sifmark.recipes.names import find_image, names_of
 from sifmark.recipes.recipe import load_recipe, recipe_names
 
 _LONGEST_ANSWER = 64 << 20  # characters; a result has at most 16 MiB
@@ -39,7 +39,7 @@ def locate(name: str, engine: Engine) -> str:
 
 def locate_any(name: str, engine: Engine) -> str:
     """Return the address of an image given by name, recipe or path. Raises SifmarkError if there is none."""
-    return locate_recipe(name, engine) if name in recipe_names() else locate(name, engine)
+    return _locate_recipe(name, engine) if name in recipe_names() else locate(name, engine)
 
 
 def _locate_file(name: str) -> str:
@@ -54,7 +54,7 @@ def _locate_image(name: str, engine: Engine) -> str:
     address = engine.address(image.name)
     info = engine.image_info(address)
     if info is None:
-        raise _not_built(image, address, engine)
+        raise _not_built(image.name, image.recipe, engine)
     if (recipe := info.labels.get(RECIPE)) not in (None, image.recipe):
         cause = f"{address} is an image of recipe {printable(recipe[:_LONGEST_SHOWN])}"
         raise SifmarkError(cause, REBUILD_REMEDY, code="recipe-mismatch")
@@ -65,16 +65,17 @@ def _locate_image(name: str, engine: Engine) -> str:
     return address
 
 
-def _not_built(image: Image, address: str, engine: Engine) -> SifmarkError:
+def _not_built(name: str, recipe: str, engine: Engine) -> SifmarkError:
     """Return the error for an image that is not here: where it was looked for, and who chose that place."""
-    settings, file = engine.settings, Path(address)
+    settings, address = engine.settings, engine.address(name)
+    file = Path(address)
     if engine.name == APPTAINER:
         cause = f"no {file.name} in {file.parent} ({settings.origin('dist')})"
     else:
         cause = f"{engine.name} has no image {address} ({settings.origin('engine')})"
     option = f" --engine {engine.name}" if settings.origin("engine").startswith("--") else ""
-    bases, note = needed_bases(image.recipe, settings)
-    remedy = f"build it: sifmark build {image.name}{option}{bases}, pull it: sifmark registry.pull {image.name}"
+    bases, note = needed_bases(recipe, settings)
+    remedy = f"build it: sifmark build {name}{option}{bases}, pull it: sifmark registry.pull {name}"
     return SifmarkError(cause, f"{remedy}, or name its file{note}", code="image-not-built")
 
 
@@ -91,10 +92,13 @@ def _require_same(engine: Engine, address: str, recipe: str) -> None:
         raise SifmarkError(cause, _NAMES_REMEDY, code="names-stale")
 
 
-def locate_recipe(recipe: str, engine: Engine) -> str:
+def _locate_recipe(recipe: str, engine: Engine) -> str:
     """Return the address of a recipe's image, which stands for no workload. Raises SifmarkError if there is none."""
-    _locate_image(names_of(recipe)[0], engine)
-    return engine.address(recipe)
+    address, name = engine.address(recipe), names_of(recipe)[0]
+    if engine.image_info(address) is None and engine.image_info(engine.address(name)) is None:
+        raise _not_built(recipe, recipe, engine)
+    _locate_image(name, engine)
+    return address
 
 
 def require_platform(engine: Engine, address: str) -> None:

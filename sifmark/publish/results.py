@@ -17,7 +17,7 @@ from sifmark.oci.manifest import EMPTY, EMPTY_MEDIA, TITLE, Descriptor, Manifest
 from sifmark.oci.referrers import attach, list_referrers
 from sifmark.publish.stores import IDENTITY, RegistryStore, open_store
 from sifmark.results.archive import LARGEST_MEMBER
-from sifmark.results.envelope import SUFFIX, envelope_path
+from sifmark.results.envelope import SUFFIX, envelope_path, require_unchanged
 from sifmark.results.load import SUFFIXES, load_file
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class PushedResult:
 def push_results(files: Sequence[str], registry: str, tag: str, settings: Settings) -> Iterator[PushedResult]:
     """Attach signed files of results to the images in a registry that they are of, and yield each.
 
-    Raises SifmarkError for a file that is not signed, or not of an image that is there.
+    Raises SifmarkError for a file that is not signed, was changed since, or is not of an image that is there.
     """
     store = open_store(registry, tag, settings)
     if not isinstance(store, RegistryStore):
@@ -93,6 +93,10 @@ def _image_of(file: str) -> tuple[str, str]:
     if not envelope_path(Path(file)).is_file():
         remedy = "sign it: sifmark results.sign FILE --key FILE.pem"
         raise SifmarkError(f"{file} is not signed", remedy, code="signature-missing")
+    try:
+        require_unchanged(Path(file))
+    except SifmarkError as error:
+        raise SifmarkError(f"{file} is not pushed: {error.cause}", error.remedy, code=error.code) from None
     images = [each.document["provenance"]["image"] for each in loaded]
     made_by = {(image["recipe"], str(image["file"]["identity"])) for image in images if image}
     if len(made_by) != 1 or None in images:

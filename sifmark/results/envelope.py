@@ -87,6 +87,11 @@ def signer_of(file: Path, keys: Sequence[str]) -> str:
     raise SifmarkError(cause, _UNTRUSTED_REMEDY, code="signature-untrusted")
 
 
+def require_unchanged(file: Path) -> None:
+    """Raise SifmarkError if a file differs from what its envelope is about, whoever signed that."""
+    _require_about(_read(envelope_path(file)), file)
+
+
 def require_usable(keys: Sequence[str]) -> None:
     """Raise UsageError unless some of the keys that a site trusts could sign results, and each of those reads."""
     require_trusted_keys(keys)

@@ -53,7 +53,7 @@ def find_image_of(system: System, settings: Settings) -> SystemImage:
             image_hashes(address, engine, settings).identity, "", target or _labelled_target(address, engine)
         )
     except SifmarkError as error:
-        if error.code == "image-not-built":  # of a recipe, which the error calls by one of its names
+        if error.code == "image-not-built":
             return SystemImage("", f"the image is not here: sifmark build {system.image}", target)
         return SystemImage("", f"{error.cause}: {error.remedy}" if error.remedy else error.cause, target)
 

@@ -20,15 +20,22 @@ import requests
 from documents import changed
 from images.sites import Command, Refused, Site, answer, call, copy_images, make_site
 from images.test_trust import flip, make_key
+from unit.report.samples import sample
 
 from sifmark import __version__
 from sifmark.core import paths
+from sifmark.core.files import sha256_bytes
 from sifmark.core.keys import key_id
 from sifmark.core.schemas import check_document
 from sifmark.core.settings import load_settings
 from sifmark.engines.apptainer.engine import user_flags
 from sifmark.engines.apptainer.sif import fingerprints, read_sif
+from sifmark.oci.images import connect, fetch_manifest
+from sifmark.oci.manifest import EMPTY, EMPTY_MEDIA, TITLE, descriptor_of, write_manifest
+from sifmark.oci.referrers import attach
+from sifmark.publish.results import ARTIFACT
 from sifmark.publish.stores import IDENTITY, SIGNED, open_store, public_labels, publish
+from sifmark.results.envelope import sign_results
 
 RECIPE = "ipu"  # the smallest
 IMAGE = f"{RECIPE}.sif"
@@ -564,6 +571,52 @@ def test_a_folder_takes_images_to_a_site_without_a_network(made: Site, published
     (folder / "index.json").write_text("[]")
     broken = fetching.inv("registry.pull", RECIPE, "--registry", str(folder), check=False)
     assert broken.returncode == 1 and "is no index of an OCI image layout" in broken.stderr
+
+
+def attach_by_hand(image: str, files: dict[str, str]) -> None:
+    """Let files refer to an image as another client would, whatever is in them."""
+    host, _, rest = image.partition("/")
+    repository, _, digest = rest.partition("@")
+    client = connect(host)
+    for text in (EMPTY.decode(), *files.values()):
+        client.upload(repository, sha256_bytes(text.encode()), text.encode())
+    layers = [descriptor_of("application/json", text.encode(), {TITLE: name}) for name, text in files.items()]
+    subject = fetch_manifest(client, repository, digest).descriptor
+    manifest = write_manifest(descriptor_of(EMPTY_MEDIA, EMPTY), layers, None, ARTIFACT, subject)
+    attach(client, repository, [manifest], lambda _: False)
+
+
+SITES = ("alpha", "beta", "mallory")
+
+
+def test_a_register_of_what_two_sites_have_pushed(made: Site, published: str, fetching: Site) -> None:
+    """The results that refer to an image in the registry: whose each is, and what nobody vouches for."""
+    identity = read_sif(made.dist / IMAGE).identity()
+    of_image = {"provenance__image__recipe": RECIPE, "provenance__image__file__identity": identity}
+    keys = ("--key", "alpha.pub", "--key", "beta.pub")
+    for name in SITES:
+        file = fetching.folder / f"{name}.jsonl"
+        measured = [sample(name, "pictures", 8, repeat, **of_image) for repeat in (1, 2, 3)]
+        file.write_text("".join(f"{json.dumps(each)}\n" for each in measured))
+        sign_results(file, make_key(fetching.folder, name))
+    said = fetching.inv("results.push", *(f"{name}.jsonl" for name in SITES), "--registry", published, "--json")
+    (image,) = {each["image"] for each in json.loads(said.stdout)}
+    results, envelope = ((fetching.folder / f"beta.jsonl{suffix}").read_text() for suffix in ("", ".dsse"))
+    forged = results.replace("beta-node", "other-node")
+    attach_by_hand(image, {"changed.jsonl": forged, "changed.jsonl.dsse": envelope})
+    attach_by_hand(image, {"unsigned.jsonl": results})
+    said = fetching.inv("report.site", f"oras://{image}", "--require-signature", *keys, "--json")
+    register = json.loads(said.stdout)
+    alpha, beta = (key_id(fetching.folder / f"{name}.pub") for name in ("alpha", "beta"))
+    assert register["signers"] == {alpha: 3, beta: 3} and register["rankings"] == 1
+    reasons = dict(re.findall(r"(\w+)\.jsonl: (.*)", "\n".join(register["unsigned"])))
+    assert reasons == {
+        "changed": "it differs from what was signed",
+        "unsigned": "it is not signed",
+        "mallory": "its signature is by none of the keys that this site trusts, or is not valid",
+    }
+    ranking = (fetching.folder / "public" / "ranking.html").read_text()
+    assert 0 < ranking.index(beta) < ranking.index(alpha), "beta is faster"
 
 
 @pytest.mark.full

@@ -152,6 +152,7 @@ def test_a_command_keeps_its_streams_and_its_exit_code(trace: Path, tmp_path: Pa
 def test_nothing_but_the_command_writes_to_its_output() -> None:
     out, err = sifmark_meter("-v", "--", "echo", "hi").communicate()
     assert out == "hi\n" and "rapl: " in err
+    assert all(line.startswith(("metered ", "  ")) for line in err.splitlines()), "a library of a vendor spoke"
 
 
 def test_a_signal_reaches_the_command_and_what_it_used_is_known(trace: Path) -> None:
@@ -177,6 +178,21 @@ def test_of_the_ranks_of_a_node_one_counts(trace: Path, tmp_path: Path) -> None:
     total = sum_of_ranks(documents)
     (counted,) = (each for document in documents.values() for each in document["meters"])
     assert total["meters"][0]["energy"] == counted["energy"] and (total["ranks"], total["hosts"]) == (3, 1)
+
+
+def test_a_block_leaves_the_document_of_its_rank(trace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {**LAUNCH, "RANK": "1", "LOCAL_RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    with sifmark.meter(f"replay:{trace}", period=PERIOD) as energy:
+        with pytest.raises(RuntimeError, match="has not ended"):
+            energy.write(f"{tmp_path}/ranks/")
+        time.sleep(0.3)
+    with refused(UsageError, "invalid-option", "each of 3 ranks would write"):
+        energy.write(str(tmp_path / "energy.json"))
+    file = energy.write(f"{tmp_path}/ranks/")
+    assert file.name.endswith("-1.json") and json.loads(file.read_text()) == energy.document
+    (total,) = sum_of_ranks(read_documents([str(file.parent)]))["meters"]
+    assert total["energy"] == {"value": None, "unit": "J", "reason": "1 of 3 ranks left a document"}
 
 
 def rank(number: int, host: str, joules: float | None = 10.0, device: str = "card", **changes: Any) -> dict[str, Any]:
@@ -227,6 +243,8 @@ def test_what_does_not_add_up_is_refused(other: dict[str, Any], cause: str) -> N
 def test_documents_of_others_are_refused(tmp_path: Path) -> None:
     with refused(UsageError, "file-unreadable"):
         read_documents([str(tmp_path)])
+    with refused(UsageError, "file-unreadable", "nowhere does not read"):
+        read_documents([str(tmp_path / "nowhere")])
     (tmp_path / "a.json").write_text("{")
     with refused(UsageError, "document-invalid", "a.json is no JSON"):
         read_documents([str(tmp_path)])

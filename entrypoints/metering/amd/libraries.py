@@ -39,7 +39,7 @@ class AmdSmi:
 
     def __init__(self) -> None:
         if amdsmi is None:
-            raise MeterError("amdsmi is not in this image, or does not find its library")
+            raise MeterError("amdsmi is not here, or does not find its library")
         amdsmi.amdsmi_init()
         self.simulated = bool(getattr(amdsmi, "SIMULATED", False))
 
@@ -96,7 +96,7 @@ class RocmSmi:
         try:
             self.library = ctypes.CDLL(ROCM_SMI)
         except OSError as error:
-            raise MeterError(f"{ROCM_SMI} is not in this image, nor amdsmi: AMD's images have them") from error
+            raise MeterError(f"{ROCM_SMI} is not here, nor amdsmi: AMD's images have them") from error
         self.require(self.library.rsmi_init(ctypes.c_uint64(0)), "rsmi_init")
 
     def require(self, status: int, call: str) -> None:

@@ -100,7 +100,7 @@ def chip() -> str | None:
 def _inventory() -> Any:
     """Return the inventory, set to update at every call. Raises MeterError if the library is missing."""
     if gcipuinfo is None:
-        raise MeterError("gcipuinfo is not in this image: it comes with the Poplar SDK")
+        raise MeterError("gcipuinfo is not here: it comes with the Poplar SDK")
     inventory = gcipuinfo.gcipuinfo()
     inventory.setUpdateMode(True)
     return inventory

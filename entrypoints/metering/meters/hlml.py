@@ -196,7 +196,7 @@ def _library() -> Any:
             status = library.hlml_init()
             require(0 if status == ALREADY_INITIALIZED else status, "hlml_init")
             return library
-    raise MeterError(f"{LIBRARIES[0]} of Intel's driver for Gaudi is not in this image")
+    raise MeterError(f"{LIBRARIES[0]} of Intel's driver for Gaudi is not here")
 
 
 def _by_index(library: Any, index: int) -> GaudiCard:

@@ -212,7 +212,7 @@ def by_sysman(number: int) -> tuple[str, SysmanCounter]:
     try:
         library = ctypes.CDLL(LOADER)
     except OSError as error:
-        raise MeterError(f"{LOADER} is not in this image") from error
+        raise MeterError(f"{LOADER} is not here") from error
     if not hasattr(library, "zesInit"):
         raise MeterError(f"{LOADER} is older than Level Zero 1.5, which brought zesInit")
     require(library.zesInit(ctypes.c_uint32(0)), "zesInit")

@@ -26,7 +26,7 @@ OF_32_BITS = 1  # NVML_VALUE_TYPE_UNSIGNED_INT
 def opened() -> Iterator[None]:
     """Load the library, once for the process. Raises MeterError with both versions if they do not match."""
     if pynvml is None:
-        raise MeterError("nvidia-ml-py (pynvml) is not in this image")
+        raise MeterError("nvidia-ml-py (pynvml) is not here")
     try:
         pynvml.nvmlInit()
         yield
@@ -37,8 +37,8 @@ def opened() -> Iterator[None]:
 def reason(error: Any) -> str:
     """Return what an error of the library means."""
     reasons = {
-        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 is not to be seen: was the "
-        "container started with --nv? Docker needs the driver capability `utility`",
+        pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "the driver's library libnvidia-ml.so.1 is not here; in a "
+        "container: was it started with --nv? Docker needs the driver capability `utility`",
         pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the driver of NVIDIA is not loaded",
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the driver's libraries are of another version than its kernel "
         f"module ({_kernel_module()}): it was updated but not reloaded; restart the host",

@@ -71,5 +71,5 @@ def _by_command(results: Iterable[ReportResult], runs: Iterable[Run]) -> dict[st
     return {
         each.observation.id: by_command.get((each.origin.site, nodes_of(each.document), asked), [])
         for each in results
-        if (asked := asked_of(each.origin.arguments)) is not None
+        if (asked := asked_of(each.origin.arguments, each.document["workload"]["name"])) is not None
     }

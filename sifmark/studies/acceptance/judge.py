@@ -137,7 +137,8 @@ def gather(runs: Sequence[Run], paths: Iterable[str]) -> Evidence:
             invalid.append(f"{result.file}: {result.problems[0]}")
             continue
         origin = RunIdentity.of(result.document["provenance"]["command"], None)
-        clause = wanted.get((asked_of(origin.arguments), nodes_of(result.document)))
+        asked = asked_of(origin.arguments, result.document["workload"]["name"])
+        clause = wanted.get((asked, nodes_of(result.document)))
         if clause is None:
             unused += 1
             continue

@@ -36,7 +36,7 @@ POWER, CONFIDENCE = 0.9, 0.95
 FEWEST, MOST = 3, 50  # repeats of each image
 _PARTS = {BASE_DIGEST: "base", LOCK: "packages", REVISION: "code"}  # of an image, by the labels that identify them
 _SPREAD = 0.01  # standard deviation of repeats where the history has only one of each session
-_DROPPED = ("site", "output", "repeat", "replicas", "stages", "find_max_batch", "threads_from")
+_DROPPED = ("all", "site", "output", "repeat", "replicas", "stages", "find_max_batch", "threads_from")
 _WHOLE = re.compile(r"-?\d{1,15}")
 
 
@@ -125,7 +125,7 @@ def _repeats(history: History, change: Change) -> int:
 def _study(
     run: HistoryRun, images: Sequence[tuple[str, KeptImage, tuple[str, ...]]], repeats: int, history: History
 ) -> str:
-    keys, more = keys_of(_command(run))
+    keys, more = keys_of(*_asked(run))
     series = history.series
     title = f"Which part of the image changed {series.title.partition(',')[0]} on {series.system}"
     systems = [
@@ -140,19 +140,22 @@ def _study(
     return tomlkit.dumps({"title": title, "repeats": repeats, "system": systems, "run": [{"name": "bisect", **keys}]})
 
 
-def _command(run: HistoryRun) -> list[str]:
-    """Return the arguments of the image of a run, which its result has."""
+def _asked(run: HistoryRun) -> tuple[str, list[str]]:
+    """Return the workload of a run and the arguments of its image, which its result has."""
     observation = run.observation
     for result in load_results(observation.file):
         if result.document.get("id") == observation.id:
-            return [str(word) for word in result.document["provenance"]["command"]]
+            return result.document["workload"]["name"], list(map(str, result.document["provenance"]["command"]))
     raise SifmarkError(f"{observation.file} was changed meanwhile", "do it again", code="result-missing")
 
 
-def keys_of(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return a command of an image as keys of a run in a study, and the words that no key stands for."""
+def keys_of(workload: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """Return a command of an image as keys of a run in a study, and the words that no key stands for.
+
+    The command need not name its workload: the image's name may have said it.
+    """
     options = import_shared("planning.arguments").parse(list(words))
-    keys: dict[str, Any] = {"workload": options.workload}
+    keys: dict[str, Any] = {"workload": options.workload or workload}
     more: list[str] = []
     devices = int((options.replicas or 1) * (options.stages or 1))
     for name, value in _flags(words):
@@ -223,6 +226,13 @@ def conclusion(steps: Sequence[Step]) -> str:
         return "the image made the change, and its labels do not say by what"
     parts = ", ".join(whole.parts)
     return f"the image made the change; which of {parts} is not known: no kept image with one of them alone has it"
+
+
+def commits_of(bisection: Bisection) -> str:
+    """Return the command that lists the commits between both images; nothing if their code is the same or unknown."""
+    (_, first, _), *_, (_, last, _) = bisection.images
+    old, new = (image.labels.get(REVISION, "").removesuffix("-dirty") for image in (first, last))
+    return f"git log {old[:12]}..{new[:12]}" if old and new and old != new else ""
 
 
 def command_of(file: Path) -> str:

@@ -138,7 +138,7 @@ def test_a_library_that_is_not_there_or_does_not_start_says_so(monkeypatch):
         raise OSError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", absent)
-    assert why_no_meter() == "hlml: libhlml.so of Intel's driver for Gaudi is not in this image"
+    assert why_no_meter() == "hlml: libhlml.so of Intel's driver for Gaudi is not here"
     shown(monkeypatch)
     assert "HLML shows no Gaudi" in why_no_meter()
     hlml._library.cache_clear()

@@ -432,7 +432,7 @@ def test_a_number_that_is_none_is_no_temperature(amds):
 
 def test_without_amdsmi_and_its_forerunner_both_reasons_are_told(monkeypatch):
     monkeypatch.setattr(libraries, "amdsmi", None)
-    with pytest.raises(MeterError, match="amdsmi is not in this image.*rocm_smi: librocm_smi64.so"):
+    with pytest.raises(MeterError, match="amdsmi is not here.*rocm_smi: librocm_smi64.so"):
         amd.find(None)
 
 

@@ -116,6 +116,11 @@ def test_only_signed_results_of_the_image_that_is_there_are_pushed(
     with refused(SifmarkError, "signature-missing", "results.sign"):
         push(registry, file, site)
     shutil.move(tmp_path / "kept", envelope)
+    content = Path(file).read_text()
+    Path(file).write_text(content + "\n")
+    with refused(SifmarkError, "signature-invalid", "it differs from what was signed"):
+        push(registry, file, site)
+    Path(file).write_text(content)
     put_image(registry, f"sha256:{'0' * 64}")
     with refused(SifmarkError, "digest-mismatch", IMAGE["file"]["identity"]):
         push(registry, file, site)

@@ -233,6 +233,10 @@ def test_results_are_of_the_clause_whose_run_their_command_asks_for(tmp_path: Pa
     assert found.unused == 1 and len(found.invalid) == 1
     assert [len(those) for those in found.by_clause["training"].values()] == [1]
     assert gather([run], [str(folder)]).unused == 2
+    named = json.loads((folder / "training.json").read_text())
+    named["provenance"]["command"] = words[1:]  # as of an image whose name has the workload
+    (folder / "training.json").write_text(json.dumps(named))
+    assert gather([replace(run, arguments=other_order)], [str(folder)]).unused == 1
 
 
 # How many repeats it takes
@@ -325,3 +329,15 @@ def test_the_command_writes_a_page_and_a_signed_document(
     with refused(UndecidedError, "contract-undecided"):
         accept(load_settings(), "contract.toml", ["some"])
     assert not (folder / "acceptance.json.dsse").exists()  # that of the earlier verdict
+
+
+def test_an_example_is_planned_before_there_is_its_baseline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    accept(load_settings(), "contract.toml", beginning=True)
+    accept(load_settings(), "contract.toml", planning=True, form="json")
+    said = capsys.readouterr()
+    assert "no baseline 'offer'" in said.err and len(json.loads(said.out)) == 4
+    with refused(UsageError, "unknown-name", "offer"):
+        accept(load_settings(), "contract.toml", [str(documents.EXAMPLES / "training.json")])

@@ -142,11 +142,11 @@ def bisection(history: History, *more: KeptImage) -> Bisection:
 
 
 def test_a_command_becomes_the_keys_of_a_run() -> None:
-    keys, more = keys_of(COMMAND)
+    keys, more = keys_of("resnet50", COMMAND)
     assert keys == {"workload": "resnet50", "batch_size": 8, "steps": 30, "skip_numerics": True} and more == []
-    keys, _ = keys_of(["gpt2", "--strategy=ddp", "--replicas", "4", "--duration", "30s"])
+    keys, _ = keys_of("gpt2", ["gpt2", "--strategy=ddp", "--replicas", "4", "--duration", "30s"])
     assert keys == {"workload": "gpt2", "strategy": "ddp", "duration": "30s", "devices": 4}
-    assert keys_of(["resnet50", "--find-max-batch"])[0]["batch_size"] == "max"
+    assert keys_of("resnet50", ["--find-max-batch", "--all"])[0] == {"workload": "resnet50", "batch_size": "max"}
 
 
 def test_the_study_has_the_images_of_both_sides_and_those_that_differ_in_one_part(
@@ -225,15 +225,16 @@ def test_the_command_writes_the_study_and_says_how_to_go_on(
     changed: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(explain, "kept_images", lambda *_: {key(1): image(1), key(2): image(2, base="2")})
+    monkeypatch.setattr(explain, "kept_images", lambda *_: {key(1): image(1), key(2): image(2, base="2", code="2")})
     monkeypatch.setattr("sifmark.commands.explained_history._kept", explain.kept_images)
-    monkeypatch.setattr("sifmark.studies.history.bisect._command", lambda _: COMMAND)
+    monkeypatch.setattr("sifmark.studies.history.bisect._asked", lambda _: ("resnet50", COMMAND))
     write_nights(tmp_path / "again", lowered(nights(1, 20), 12, 0.8), **changing(IMAGE, key(1), key(2)))
     show_history(load_settings(), ("again",), bisect="why.toml")
     assert "sifmark study.run why.toml" in capsys.readouterr().err
     results_of(tmp_path / "results" / "why", {"before": 100, "after": 80})
     show_history(load_settings(), ("again",), bisect="why.toml")
-    assert "the image made the change, by its base" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "the image made the change; which of base, code" in said.out and "git log 1..2" in said.err
     with refused(SifmarkError, "result-missing", "no change"):
         show_history(load_settings(), ("again",), bisect="why.toml", since="2026-10-01")
     with refused(UsageError, "invalid-option", ".toml"):

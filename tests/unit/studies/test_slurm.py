@@ -552,7 +552,7 @@ def test_the_other_systems_are_submitted_where_an_image_is_missing(
     (rendered,) = render_runs(both, settings)
     assert len(rendered.array.tasks) == 3
     assert "the image of system other is not here" in capsys.readouterr().err
-    with refused(SifmarkError, "image-not-built", "all_gather-cuda.sif"):
+    with refused(SifmarkError, "image-not-built", "no cuda.sif"):
         render_runs(replace(both, images={"other": ""}, runs=runs[3:]), settings)
 
 
