@@ -58,7 +58,10 @@ class TargetPursuit:
                 sums = [before + gained for before, gained in zip(sums, more)]
                 if grader and result.output is not None:
                     grader.add(batch.numbers, result.output)
-        samples, loss, right = together.total(sums) if together else sums
+        if together:
+            ranks_of_a_copy = together.place.world // self.evaluation.place.world  # each of them has counted the same
+            sums = [added / ranks_of_a_copy for added in together.total(sums)]
+        samples, loss, right = sums
         if not samples:
             raise RunError("data_error", "no sample to evaluate can be read")
         accuracy = right / samples if labelled else None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from entrypoints.contract import cards
+from entrypoints.contract.group import Place
 from entrypoints.contract.messages import Ended, Evaluated, Phase, Step, decode, encode
 from entrypoints.contract.session import Batch, EvaluationResult
 from entrypoints.contract.statuses import UsageError
@@ -68,6 +69,29 @@ def test_without_labels_there_is_no_accuracy():
     session: Any = Answers(EvaluationResult(6, 1.0, None))
     TargetPursuit(LOSS, session, Evaluation(lambda: [Batch(range(2), None)]), messages.append).evaluate(1)
     assert messages[0].accuracy is None
+
+
+class Ranks:
+    """All ranks of a run, seen from one: the others have the same numbers."""
+
+    def __init__(self, world):
+        self.place = Place(0, world, 0, world)
+
+    def total(self, numbers):
+        return [number * self.place.world for number in numbers]
+
+    def agree(self, numbers):
+        return numbers
+
+
+@pytest.mark.parametrize("ranks_of_a_copy", [1, 2])
+def test_ranks_that_share_a_copy_of_the_model_count_its_samples_once(ranks_of_a_copy):
+    messages: list[Any] = []
+    session: Any = Answers(EvaluationResult(6, 1.0, 3))
+    evaluation = Evaluation(lambda: [Batch(range(6), None)], own=True, place=Place(0, 2, 0, 2))
+    pursuit = TargetPursuit(ACCURACY, session, evaluation, messages.append)
+    pursuit.evaluate(1, Ranks(2 * ranks_of_a_copy))
+    assert (messages[0].samples, messages[0].loss, messages[0].accuracy) == (12, 1.0, 0.5)
 
 
 class Counting:
