@@ -14,6 +14,7 @@ RUN_CHECKS, GRADIENTS = "tests/inside/worker/test_torch_run_checks.py", "tests/i
 ADAPTERS = "tests/inside/workloads/test_torch_adapters.py"
 SEQUENCES = "tests/inside/workloads/test_torch_sequences.py"
 FLOAT8 = "tests/inside/workloads/test_torch_float8.py"
+POINTS = "tests/inside/workloads/test_torch_points.py"
 MIXTURES = "tests/inside/workloads/test_torch_mixtures.py"
 MEETING = "tests/inside/runs/test_meeting.py"
 DATA = "tests/inside/data"
@@ -32,6 +33,21 @@ INSIDE = (
         *("long waves are stretched without a blend", "rotary_rates"),
         "(context * rates / (2 * math.pi) - low) / (high - low)",
         *("(context * rates / (2 * math.pi) - low).sign()", "torch_new", SEQUENCES, "-k", "of_transformers and llama"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("scales of FP8 are quotients in single precision", "quantised", "largest.double()", "largest.float()"),
+        *("torch_new", FLOAT8, "-k", "in_double_precision"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("calls look up the rows of the call before", "Bags.looked_up", "self.next = first + samples"),
+        *("first, self.next = 0, samples", "torch_new", POINTS, "-k", "rows_of_their_own"),
+        side="/workloads/pytorch",
+    ),
+    _fault(
+        *("sums of rows in tables are compared with themselves", "Bags.deviation", "self.expected(of)", "made.float()"),
+        *("torch_new", POINTS, "-k", "wrong_sums"),
         side="/workloads/pytorch",
     ),
     _fault(
@@ -146,7 +162,7 @@ INSIDE = (
     ),
     _fault(
         *("whole numbers are multiplied in the timed window", "MatrixProducts.fill", "factor.normal_()"),
-        *("factor.fill_(1)", "torch_new", "tests/inside/workloads/test_torch_points.py", "-k", "normal"),
+        *("factor.fill_(1)", "torch_new", POINTS, "-k", "normal"),
         side="/workloads/pytorch",
     ),
     _fault(

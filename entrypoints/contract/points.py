@@ -11,10 +11,11 @@ from typing import Any, Mapping, NamedTuple
 
 MICROBENCHMARK = "microbenchmark"  # the task
 MATMUL, MEMORY_COPY, HOST_DEVICE, CHECKPOINT = "matmul", "memory_copy", "host_device", "checkpoint"
+EMBEDDING_BAG = "embedding_bag"
 ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER = "all_reduce", "all_gather", "reduce_scatter"
 ALL_TO_ALL, SEND_RECEIVE = "all_to_all", "send_receive"
 COLLECTIVES = (ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL, SEND_RECEIVE)
-OPERATIONS = (*COLLECTIVES, CHECKPOINT, HOST_DEVICE, MATMUL, MEMORY_COPY)
+OPERATIONS = (*COLLECTIVES, CHECKPOINT, EMBEDDING_BAG, HOST_DEVICE, MATMUL, MEMORY_COPY)
 TO_DEVICE, TO_HOST = "host_to_device", "device_to_host"
 PINNED, PAGEABLE = "pinned", "pageable"
 # Of a checkpoint: saved while the caller waits; asynchronously, as long as the caller waits, and until it is written.
@@ -31,13 +32,21 @@ EXACT = 0.0
 TOLERANCES_OF_PRODUCTS = {"fp32": 1e-6, "tf32": 1e-6, "bf16": 0.03, "fp16": 0.005}
 BEYOND_CACHE = 4  # sizes of the last-level caches that a buffer in memory has at least, as in STREAM (stream/ref.html)
 COPIED_BUFFERS = 2
+# Rows that a sample of DLRM-DCNv2 looks up in each of its tables, and numbers in a row (--multi_hot_sizes and
+# --embedding_dim of recommendation_v2/torchrec_dlrm/README.MD, github.com/mlcommons/training at commit 3e2f7317).
+LOOKUPS = (3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1)
+ROW = 128
+# Rows of a table for each look-up of a sample: with as many, every row is as likely as any other, and in fp32 tables
+# of 2.2 GB are four times the largest caches of the table of peaks.
+ROWS_PER_LOOKUP = 20_000
+TABLE_NUMBERS = sum(LOOKUPS) * ROWS_PER_LOOKUP * ROW
 
 
 class Point(NamedTuple):
     """An operation at one size, and how often it is called between two marks of the clock."""
 
     operation: str  # one of OPERATIONS
-    size: int  # bytes; of matmul the rows and columns of each matrix
+    size: int  # bytes; of matmul rows and columns of each matrix
     calls: int
     direction: str | None = None  # between host and device
     memory: str | None = None  # of the host, as the device's driver sees it
@@ -89,12 +98,15 @@ def bus_factor(operation: str, ranks: int) -> float:
     """Return bus bandwidth over algorithm bandwidth.
 
     Those of collectives are in nccl-tests, and so is that of send_receive (src/sendrecv.cu); a copy within a memory
-    reads and writes every byte, as in STREAM (McCalpin, cs.virginia.edu/stream).
+    reads and writes every byte, as in STREAM (McCalpin, cs.virginia.edu/stream). Tables give the rows that are looked
+    up, and get a sum of each; the indices, 1.6 % of that in fp32, do not count.
     """
     if operation == ALL_REDUCE:
         return 2 * (ranks - 1) / ranks
     if operation in (ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL):
         return (ranks - 1) / ranks
+    if operation == EMBEDDING_BAG:
+        return 1 + len(LOOKUPS) / sum(LOOKUPS)
     return 2.0 if operation == MEMORY_COPY else 1.0
 
 

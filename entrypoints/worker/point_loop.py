@@ -7,7 +7,16 @@ from typing import Any, Callable, Mapping, Sequence
 from entrypoints.contract import points
 from entrypoints.contract.cards import Card
 from entrypoints.contract.messages import Message, Step
-from entrypoints.contract.points import CHECKPOINT, MATMUL, MEMORY_COPY, LastLevelCache, Omitted, Point, Verified
+from entrypoints.contract.points import (
+    CHECKPOINT,
+    EMBEDDING_BAG,
+    MATMUL,
+    MEMORY_COPY,
+    LastLevelCache,
+    Omitted,
+    Point,
+    Verified,
+)
 from entrypoints.contract.session import Operation, Session
 from entrypoints.contract.statuses import RunError
 from entrypoints.planning.configuration import Configuration
@@ -16,9 +25,11 @@ from entrypoints.worker.phases import PhasedRun
 from entrypoints.worker.run_checks import Faults
 
 SHARE = 0.1  # of the free memory, for buffers: the rest is for the backend's own and for comparing results
-SHARE_BEYOND_CACHE = 0.5  # up to the smallest copy that leaves the caches: without it, no bandwidth of memory
+# Up to the smallest copy that leaves the caches, and of tables, which do: without them, no bandwidth of memory.
+SHARE_BEYOND_CACHE = 0.5
 BUFFERS = {MATMUL: 3}  # of a point, each of its size
 BUFFERS_ELSEWHERE = 2
+BESIDE_TABLES = 0.25  # of the rows that are looked up: indices, and the sums of two calls
 USUAL = {"cpu": 2**28}  # bytes of the largest copy, unless caches or --largest-size ask for a larger one
 USUAL_ELSEWHERE = 2**30
 FIRST, LAST = points.CHECKS
@@ -116,11 +127,12 @@ def plan(
     measured: list[Point] = []
     omitted: list[Omitted] = []
     sizes = card.problem["input"]["sizes"]
+    share = SHARE_BEYOND_CACHE if card.problem["model"]["operation"] == EMBEDDING_BAG else SHARE
     in_memory = next((size for size in sizes if cache and size >= cache.left_from), 0)  # the smallest such copy
     half = SHARE_BEYOND_CACHE * free_mib
-    most = half if in_memory and not _omission(card, configuration, world, in_memory, half) else SHARE * free_mib
+    most = half if in_memory and not _omission(card, configuration, world, in_memory, half) else share * free_mib
     for size in sizes:
-        may_take = most if size <= in_memory else SHARE * free_mib
+        may_take = most if size <= in_memory else share * free_mib
         reason = _omission(card, configuration, world, size, may_take) or _excess(card, configuration, size, in_memory)
         if reason:
             omitted.append(Omitted(size, reason))
@@ -138,12 +150,18 @@ def _omission(card: Card, configuration: Configuration, world: int, size: int, m
         return f"larger than {largest} (--largest-size)"
     if not _whole(card, configuration, world, size):
         return f"fewer elements than the {world} ranks"
-    numbers = size * size * points.ELEMENT_BYTES[configuration.precision] if operation == MATMUL else size
-    need = BUFFERS.get(operation, BUFFERS_ELSEWHERE) * numbers / MIB
+    need = _buffers(operation, size, points.ELEMENT_BYTES[configuration.precision]) / MIB
     if need > most_mib:
         free = "free memory and storage" if operation == CHECKPOINT else "free memory"
         return f"its buffers of {need:.0f} MiB are more than the {most_mib:.0f} MiB of {free} that they may take"
     return None
+
+
+def _buffers(operation: str, size: int, element: int) -> float:
+    """Return the bytes of the buffers of a size, with elements of so many."""
+    if operation == EMBEDDING_BAG:
+        return points.TABLE_NUMBERS * element + BESIDE_TABLES * size
+    return BUFFERS.get(operation, BUFFERS_ELSEWHERE) * (size * size * element if operation == MATMUL else size)
 
 
 def _excess(card: Card, configuration: Configuration, size: int, in_memory: int) -> str | None:

@@ -10,6 +10,7 @@ from entrypoints.contract.points import (
     CHECKPOINT,
     COLLECTIVES,
     ELEMENT_BYTES,
+    EMBEDDING_BAG,
     GIGA,
     HOST_DEVICE,
     MATMUL,
@@ -20,6 +21,7 @@ from entrypoints.contract.points import (
     SAVE,
     SAVING,
     STAGE,
+    TABLE_NUMBERS,
     TO_DEVICE,
     TO_HOST,
     bus_factor,
@@ -43,6 +45,8 @@ WAYS: dict[str, list[tuple[str | None, str | None, str | None]]] = {
 FILLED, OF_A_POINT = 0.3, 0.02  # of the window; s of each point in each sweep
 FASTEST_LINK = 450e9  # bytes/s each way: NVLink-C2C, in the table of systems of CARAML (SC24)
 ABOVE, OF_A_CACHE = 1.1, 10
+# Of rows in tables that are four times the caches: a quarter of them, and all of their sums, may stay in caches.
+OF_ROWS = 1 / (1 - 1 / BEYOND_CACHE) * bus_factor(EMBEDDING_BAG, 1)
 OF_ANY_SIZE = ("1.0", "1.1")  # schemas without caches, whose peak of copies is that of any size
 SKEW = 0.05  # s by which ranks may leave the sweep before the timed window, and this one, at different times
 
@@ -137,8 +141,9 @@ def _rates(facts: Facts, row: Document) -> tuple[float | None, float | None, flo
 
 @rule(
     "on devices of the table of peaks, at each point: matmul is at most at 1.1 of the peak; the bus bandwidth at most "
-    "1.1 of the memory's for buffers beyond four times the caches, and ten times that for smaller ones; a copy between "
-    "host and device at most that of the memory, and 450 GB/s unless host and device share one",
+    "1.1 of the memory's for buffers beyond four times the caches, 1.5 times that for rows of such tables, and ten "
+    "times that for smaller ones; a copy between host and device at most that of the memory, and 450 GB/s unless host "
+    "and device share one",
     "No device does more than its data sheet says, no cache is ten times as fast as its memory, and no link between a "
     "processor and an accelerator is faster than NVLink-C2C.",
     "0.1, since clocks may be above those of data sheets",
@@ -163,6 +168,9 @@ def _most_bandwidth(facts: Facts, size: int, memory: Memory, device: DeviceFacts
     if facts.points["operation"] == HOST_DEVICE:
         shared = any(entry["memory"].get("shared") for entry in peaks.named(device))
         return memory.bandwidth / GIGA if shared else min(memory.bandwidth, FASTEST_LINK) / GIGA
+    if facts.points["operation"] == EMBEDDING_BAG:
+        tables = TABLE_NUMBERS * facts.points["element_bytes"]
+        return memory.bandwidth / GIGA * (OF_ROWS if tables > BEYOND_CACHE * memory.cache else OF_A_CACHE)
     return memory.bandwidth / GIGA * (1 if size > BEYOND_CACHE * memory.cache else OF_A_CACHE)
 
 

@@ -76,7 +76,8 @@ def quantised(tensor: torch.Tensor, dtype: torch.dtype, by_row: bool) -> tuple[t
     """Return a matrix (R, C) in FP8, and what its numbers are to be multiplied with in fp32: a scalar, or (R, 1)."""
     largest = tensor.abs().amax(1, keepdim=True) if by_row else tensor.abs().amax()
     most = torch.finfo(dtype).max
-    scale = most / largest.float().clamp(min=SMALLEST)
+    # In double precision, as torchao: eager and compiled quotients in fp32 differ in the last bit, which decides ties.
+    scale = (most / largest.double().clamp(min=SMALLEST)).float()
     return (tensor.float() * scale).clamp(-most, most).to(dtype).contiguous(), 1 / scale
 
 

@@ -98,7 +98,8 @@ class Emulation(NamedTuple):
     def rounded(self, tensor: torch.Tensor, grid: Grid) -> torch.Tensor:
         """Return a matrix (R, C) in fp32 with the numbers that it has in a format, once it is scaled back."""
         peaks = tensor.abs().max(1, keepdim=True).values if self.by_row else tensor.abs().max()
-        scale = grid.largest / torch.where(peaks > 0, peaks, torch.ones_like(peaks))  # in fp32, which decides ties
+        quotients = grid.largest / torch.where(peaks > 0, peaks, torch.ones_like(peaks)).double()
+        scale = quotients.float()  # whose last bit decides ties
         return on_grid(tensor * scale, grid) / scale
 
     def output(self, layer: nn.Linear, x: torch.Tensor) -> torch.Tensor:

@@ -871,6 +871,14 @@ def test_what_an_h200_cannot_do_is_refused(name, path, change, code):
     assert code in codes(put(document, path, change))
 
 
+def test_rows_of_tables_may_be_half_as_fast_again_as_the_memory():
+    """Some of them, and of their sums, stay in caches."""
+    document = put(of_h200("memory_copy"), "points.operation", "embedding_bag")
+    for factor, refused in ((1.8, False), (2.0, True)):
+        faster = put(document, "points.measured", scaled_points(factor))
+        assert ("points-are-possible" in codes(faster)) == refused
+
+
 def copies_of_today():
     """The copies of an H200 as a run writes them today."""
     document = put(of_h200("memory_copy"), "schema_version", "1.2")

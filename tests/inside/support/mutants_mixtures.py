@@ -392,3 +392,5 @@ GPT_OSS = (
     all_positions_stretched,
     attention_not_sharpened,
 )
+# Smaller than what rounding to half precision does to its scores and gates.
+FINE_OF_GPT_OSS = (*OF_SINKS, gate_clamped_on_both_sides, positions_stretched_as_in_llama)

@@ -31,7 +31,7 @@ from mutants_decoder import (
     base_of_other_networks,
     epsilon_of_other_networks,
 )
-from mutants_mixtures import GPT_OSS, MIXTURE, NORMALISED, OF_SINKS, gate_left_out, gate_through_gelu
+from mutants_mixtures import FINE_OF_GPT_OSS, GPT_OSS, MIXTURE, NORMALISED, gate_left_out, gate_through_gelu
 from torch import nn
 
 from entrypoints.data.generated import synthetic
@@ -365,7 +365,12 @@ FINE = (
     mutants_diffusion.noise_of_the_next_step,
 )
 # The same of mixtures, of which half precision changes some tokens' experts.
-FINE_OF_MIXTURES = (mutants_decoder.places_from_one, optimizer_without_decay, *OF_SINKS)
+FINE_OF_MIXTURES = (
+    mutants_decoder.places_from_one,
+    mutants_decoder.mean_taken_away,
+    optimizer_without_decay,
+    *FINE_OF_GPT_OSS,
+)
 LLAMA = (
     *DECODER,
     *STRETCHED,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.contract import cards
-from entrypoints.contract.points import MEMORY_COPY, LastLevelCache
+from entrypoints.contract.points import EMBEDDING_BAG, MEMORY_COPY, LastLevelCache
+from entrypoints.contract.statuses import RunError
 from entrypoints.planning.arguments import parse
 from entrypoints.planning.resolve import resolve
 from entrypoints.worker.point_loop import plan
@@ -49,6 +50,15 @@ def test_a_copy_that_leaves_the_caches_may_take_half_of_the_memory():
 
 def test_other_operations_end_where_their_card_says():
     assert planned(None, LARGE, workload="matmul")[0] == 2048
+
+
+def test_tables_may_take_half_of_the_memory():
+    for words, largest, free in (((), 448790528, 4401), (("--precision", "bf16"), 448790528, 2305)):
+        assert planned(None, free, *words, workload=EMBEDDING_BAG)[0] == largest
+    assert planned(None, 4300, workload=EMBEDDING_BAG)[0] == 112197632
+    with pytest.raises(RunError, match="its buffers of 2090 MiB are more than the 2050 MiB") as refusal:
+        planned(None, 4100, workload=EMBEDDING_BAG)
+    assert refusal.value.state == "out_of_memory"
 
 
 def sizes() -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import math
 from unittest import mock
@@ -66,7 +67,7 @@ def nearest(numbers, name):
 def in_format(tensor, name, by_row):
     """A matrix in double precision as it is in a format: scaled in fp32, found among its numbers, scaled back."""
     peaks = tensor.abs().amax(1, keepdim=True) if by_row else tensor.abs().max()
-    scale = values_of(name).max().item() / peaks.float()  # a reciprocal and a product: the last bit decides ties
+    scale = (values_of(name).max().item() / peaks.double()).float()  # whose last bit decides ties
     return nearest((tensor.float() * scale).double(), name) / scale.double()
 
 
@@ -482,3 +483,58 @@ def test_what_dynamo_and_autograd_trace_computes_the_same():
         results.append((made.detach(), given.grad, layer.weight.grad, layer.bias.grad))
     for first, second in zip(*results):
         torch.testing.assert_close(first, second)
+
+
+def of_torchao(by_row):
+    """torchao's configuration with our formats and scales; its recipe of rows has others: E4M3 for gradients, too."""
+    config = pytest.importorskip("torchao.float8.config", reason="torchao is the independent check of the newest torch")
+    names = config.ScalingGranularity
+    casts = [
+        config.CastConfig(scaling_granularity=names.AXISWISE if by_row else names.TENSORWISE) for _ in range(3)
+    ]  # which remember the format of what they are for
+    roles = ("cast_config_input", "cast_config_weight", "cast_config_grad_output")
+    return config.Float8LinearConfig(**dict(zip(roles, casts)), emulate=True)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_numbers_in_fp8_are_those_of_torchao_bit_by_bit(scaling, name):
+    of_torchao(False)
+    from torchao.float8 import float8_utils
+
+    granularity = of_torchao(scaling == "rowwise").cast_config_input.scaling_granularity
+    for matrix in (*matrices(outliers=50.0), torch.zeros(16, 16)):
+        dtype = getattr(torch, name)
+        scale = float8_utils.tensor_to_scale(matrix, dtype, scaling_granularity=granularity, axiswise_dim=1)
+        expected = float8_utils.to_fp8_saturated(matrix.float() * scale, dtype)
+        made, inverse = float8.quantised(matrix, dtype, scaling == "rowwise")
+        assert torch.equal(made.view(torch.uint8), expected.view(torch.uint8))
+        assert torch.equal(inverse, scale.reciprocal())
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+def test_layers_compute_what_those_of_torchao_do(scaling):
+    """Output, and gradients of input, weight and bias, against torchao's emulation, whose products are in fp32."""
+    by_row = scaling == "rowwise"
+    configuration = of_torchao(by_row)
+    from torchao.float8.float8_linear import Float8Linear as TorchaoLinear
+
+    x, weight, gradient = matrices(outliers=50.0)
+    plain = nn.Linear(*reversed(weight.shape)).to(x.dtype)
+    plain.weight.data = weight
+    ours, theirs = copy.deepcopy(plain), TorchaoLinear.from_float(copy.deepcopy(plain), configuration)
+    ours.__class__ = float8.Float8Linear
+    ours.dtypes, ours.by_row = float8.formats(), by_row
+    made = []
+    for layer in (ours, theirs):
+        given = x.clone().requires_grad_()
+        output = layer(given)
+        output.backward(gradient)
+        made.append((output.detach(), given.grad, layer.weight.grad, layer.bias.grad))
+    emulated = float8_check.Emulation(float8.formats(), by_row)
+    of_x, of_weight = emulated.gradients(plain, x, gradient)
+    emulation = (emulated.output(plain, x), of_x, of_weight, made[1][3])
+    for own, expected, ours_emulated in zip(made[0], made[1], emulation):
+        assert own.dtype == expected.dtype == torch.bfloat16
+        for values in (own, ours_emulated.detach()):
+            assert float8_check.deviation(values, expected.float()) < 10 ** (-bounds.EMULATED / 20)

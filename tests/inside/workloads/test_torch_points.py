@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 from typing import Any, cast
 
@@ -11,20 +12,25 @@ from program import ROOT, Program, lay
 
 torch = pytest.importorskip("torch")
 
+from entrypoints.contract import cards  # noqa: E402
 from entrypoints.contract.group import Place  # noqa: E402
-from entrypoints.contract.points import (  # noqa: E402  # noqa: E402  # noqa: E402
+from entrypoints.contract.points import (  # noqa: E402
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     CHECKPOINT,
     COLLECTIVES,
+    EMBEDDING_BAG,
     INCOMPARABLE,
+    LOOKUPS,
     MATMUL,
     MEMORY_COPY,
     REDUCE_SCATTER,
+    ROW,
     SAVING,
     SEND_RECEIVE,
     STAGE,
+    TABLE_NUMBERS,
     TOLERANCES_OF_PRODUCTS,
     Point,
     bus_factor,
@@ -34,7 +40,7 @@ from entrypoints.planning import measured_peak  # noqa: E402
 from entrypoints.planning.arguments import parse  # noqa: E402
 from entrypoints.rules.check import violations  # noqa: E402
 from entrypoints.worker.point_loop import PointLoop  # noqa: E402
-from entrypoints.workloads.pytorch import collectives, kernels  # noqa: E402
+from entrypoints.workloads.pytorch import collectives, embedding_bag, kernels  # noqa: E402
 
 CPU = torch.device("cpu")
 SHORT = ("--largest-size", 16384, "--steps", 4, "--warmup-steps", 1, "--threads", 1, "--meter", "none")
@@ -276,6 +282,94 @@ def test_a_copy_that_misses_an_element_or_a_page_is_seen(monkeypatch):
 
         monkeypatch.setattr(kernels.MemoryCopies, "call", call)
         assert copies.deviation(0) > 1e-3
+
+
+@pytest.fixture()
+def bags(monkeypatch):
+    """Tables that are a thousandth of those of the card, with points of 1, 3 and 30 samples."""
+
+    def of(dtype):
+        monkeypatch.setattr(embedding_bag, "ROWS_PER_LOOKUP", 20)
+        torch.manual_seed(1)
+        each = embedding_bag.OF_A_SAMPLE * ROW * torch.empty(0, dtype=dtype).element_size()
+        return embedding_bag.Bags([Point(EMBEDDING_BAG, each * count, 1) for count in (1, 3, 30)], CPU, dtype)
+
+    return of
+
+
+def in_tables_of_their_own(bags, rows):
+    """The sums of rows of samples by an operation for each table."""
+    tables = bags.tables.split([20 * count for count in LOOKUPS])
+    first = [20 * sum(LOOKUPS[:number]) for number in range(len(LOOKUPS))]
+    parts = zip(rows.split(LOOKUPS, 1), tables, first)
+    return torch.stack(
+        [torch.nn.functional.embedding_bag(part - start, table, mode="sum") for part, table, start in parts], 1
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bags_are_those_of_a_table_each(bags, dtype):
+    if dtype == torch.bfloat16 and torch.__version__ < (2, 0):
+        with pytest.raises(RunError, match=r"embedding_bag in bf16: PyTorch .* has none on CPUs: .* --precision fp32"):
+            embedding_bag.require(EMBEDDING_BAG, "cpu", "bf16")
+        return
+    embedding_bag.require(EMBEDDING_BAG, "cpu", "bf16" if dtype == torch.bfloat16 else "fp32")
+    operation = bags(dtype)
+    for number, samples in enumerate((1, 3, 30)):
+        rows = operation.looked_up(number)
+        assert rows.shape == (samples, 214)
+        made, expected = operation.sums(rows), in_tables_of_their_own(operation, rows)
+        assert made.dtype == dtype and torch.equal(made, expected) and float(made.float().std()) > 1
+        assert operation.deviation(number) == 0.0
+
+
+def test_calls_look_up_rows_of_their_own_and_each_row_is_as_likely(bags):
+    operation = bags(torch.float32)
+    calls = [operation.looked_up(1) for _ in range(11)]
+    assert torch.equal(torch.cat(calls[:10]), operation.indices) and torch.equal(calls[10], calls[0])
+    rows = embedding_bag.drawn(5000, CPU)
+    counts = torch.bincount(rows.flatten(), minlength=214 * 20).float()
+    assert len(counts) == 214 * 20 and counts.mean() == 250
+    assert abs(float(counts.std()) - 250**0.5) < 1 and float((counts - 250).abs().max()) < 6 * 250**0.5
+
+
+MISTAKES_OF_BAGS = {
+    "a look-up is left out": lambda bags, rows: bags.sums(rows) - bags.tables[rows[:, :1]],
+    "rows are those beside": lambda bags, rows: bags.sums((rows + 1) % len(bags.tables)),
+    "tables are exchanged": lambda bags, rows: bags.sums(rows).flip(1),
+    "samples are exchanged": lambda bags, rows: bags.sums(rows).flip(0),
+    "sums are means": lambda bags, rows: bags.sums(rows) / torch.tensor(LOOKUPS)[:, None],
+    "a sum is not written": lambda bags, rows: torch.where(rows[:, :1, None] >= 0, torch.nan, bags.sums(rows)),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES_OF_BAGS)
+def test_wrong_sums_of_rows_are_seen(bags, monkeypatch, name):
+    operation = bags(torch.float32)
+    wrong, right_one = MISTAKES_OF_BAGS[name], embedding_bag.Bags.sums
+
+    class Right:
+        tables, sums = operation.tables, functools.partial(right_one, operation)
+
+    monkeypatch.setattr(operation, "sums", functools.partial(wrong, Right))
+    assert operation.deviation(2) > 1e-3
+
+
+def test_sizes_of_tables_are_those_of_samples():
+    card = cards.load()[EMBEDDING_BAG].problem
+    assert (len(LOOKUPS), sum(LOOKUPS)) == (26, 214) and bus_factor(EMBEDDING_BAG, 1) == pytest.approx(240 / 214)
+    assert [size / (214 * 128 * 4) for size in card["input"]["sizes"]] == [4**power for power in range(8)]
+    assert cards.load()[EMBEDDING_BAG].memory["microbenchmark_elements_per_unit"] == TABLE_NUMBERS + 26 * 128
+
+
+@pytest.mark.full  # its tables take 2 GB
+def test_a_device_looks_up_rows(program):
+    words = ("--largest-size", 438272, "--steps", 3, "--warmup-steps", 1, "--threads", 1, "--meter", "none")
+    document = program.result(EMBEDDING_BAG, *words)
+    assert (document["status"]["state"], document["numerics"]["state"]) == ("completed", "passed"), document["status"]
+    rows = document["points"]["measured"]
+    assert [row["size"] for row in rows] == [109568, 438272] and all(row["deviation"] == 0.0 for row in rows)
+    assert document["metrics"]["peak_bandwidth"]["value"] == max(row["bus_bandwidth_gb_per_second"] for row in rows)
 
 
 @pytest.fixture()

@@ -302,7 +302,7 @@ def test_the_list_counts_tables_and_figures(capsys: Any) -> None:
     list_published("json")
     records = {record["name"]: record for record in json.loads(capsys.readouterr().out)}
     assert tuple(records) == STUDIES
-    assert sum(record["figures"] for record in records.values()) == 780
+    assert sum(record["figures"] for record in records.values()) == 781
     assert records["context"]["comparable"] == 0
 
 
