@@ -90,7 +90,8 @@ def test_ranks_that_share_a_copy_of_the_model_count_its_samples_once(ranks_of_a_
     session: Any = Answers(EvaluationResult(6, 1.0, 3))
     evaluation = Evaluation(lambda: [Batch(range(6), None)], own=True, place=Place(0, 2, 0, 2))
     pursuit = TargetPursuit(ACCURACY, session, evaluation, messages.append)
-    pursuit.evaluate(1, Ranks(2 * ranks_of_a_copy))
+    group: Any = Ranks(2 * ranks_of_a_copy)
+    pursuit.evaluate(1, group)
     assert (messages[0].samples, messages[0].loss, messages[0].accuracy) == (12, 1.0, 0.5)
 
 

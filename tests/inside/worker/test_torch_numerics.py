@@ -45,8 +45,10 @@ def of_each_probe():
 
 PROBED = of_each_probe()
 # Those that take a minute, the more so with the old PyTorch, and those that others of their family stand for.
-LARGE = ("efficientnet_b0", "efficientnet_b4", "resnext101_32x4d", "gpt_117m", "gpt_13b", "bert_large_pretraining_128")
-LARGE += ("bert_large_pretraining_512", "llama_405b", "llama2_70b_lora", "resnet50")
+LARGE = (
+    *("efficientnet_b0", "efficientnet_b4", "resnext101_32x4d", "resnet50", "gpt_117m", "gpt_13b"),
+    *("bert_large_pretraining_128", "bert_large_pretraining_512", "llama_405b", "llama2_70b_lora"),
+)
 SMALL = ("mcmc",)  # and those of a moment
 AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
