@@ -28,8 +28,16 @@ ROOM = 128  # tokens of the longest text that the engine is started for
 
 
 def checked_card(card: Card) -> Card:
-    """Return the card of the network that is checked: the small one of the card's own check."""
-    return reference.probed_card(card, reference.load(card))
+    """Return the card of the network that is checked: the small one of the card's own check.
+
+    Of clamped experts the limit stays that of the card: engines know no other.
+    """
+    own = reference.probed_card(card, reference.load(card))
+    model = own.problem["model"]
+    if "limit" not in model.get("experts", {}):
+        return own
+    experts = {**model["experts"], "limit": card.problem["model"]["experts"]["limit"]}
+    return own._replace(problem={**own.problem, "model": {**model, "experts": experts}})
 
 
 def prompts(vocabulary: int) -> list[list[int]]:
@@ -47,7 +55,7 @@ def expected(card: Card) -> list[np.ndarray]:
     model = card.problem["model"]
 
     def weight_of(name: str) -> np.ndarray:
-        weight: np.ndarray = checkpoint.of_ours(name, model, formula.weight)
+        weight: np.ndarray = checkpoint.of_ours(name, model, checkpoint.weight)
         return weight
 
     found: list[np.ndarray] = ours.log_probabilities(card, weight_of, prompts(model["vocabulary"]))
