@@ -1,4 +1,4 @@
-"""The network of a card as engines read it: `config.json` and `model.safetensors`, as Hugging Face has Llama and gpt-oss.
+"""A card's network as engines read it: `config.json` and `model.safetensors`, as Hugging Face has Llama and gpt-oss.
 
 A file of safetensors is eight bytes with the length of a header (little-endian), the header as JSON, and the numbers
 one tensor after the other (https://github.com/huggingface/safetensors, "Format").

@@ -150,6 +150,7 @@ def marked(environ, mark):
     [
         (("--task", "serving", "--rate", "1", "--concurrency", "2"), "--rate with --concurrency"),
         (("--task", "serving", "--find-goodput"), "add --rate"),
+        (("--task", "serving", "--find-goodput", "--rate", "1", "--steps", "100"), "prove no 99th percentile"),
         (("--task", "serving", "--batch-size", "2"), "--batch-size"),
         (("--task", "serving", "--duration", "5"), "--duration"),
         (("--task", "inference", "--rate", "1"), "--rate is for --task serving"),
