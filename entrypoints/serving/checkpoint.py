@@ -84,7 +84,7 @@ def configuration(model: Mapping[str, Any], precision: str, longest: int) -> dic
         "num_key_value_heads": kv_heads,
         "head_dim": size,
         "vocab_size": model["vocabulary"],
-        "max_position_embeddings": max(longest, 2 * positions.get("scaling", {}).get("original", 0)),
+        "max_position_embeddings": max(longest, places(positions)),
         "rms_norm_eps": model["normalisation"]["epsilon"],
         "hidden_act": "silu",
         "tie_word_embeddings": model["head"]["tied"],
@@ -112,6 +112,14 @@ def gpt_oss(model: Mapping[str, Any]) -> dict[str, Any]:
         "layer_types": kinds,
         "attention_bias": model["biases"],
     }
+
+
+def places(positions: Mapping[str, Any]) -> int:
+    """Return the places for which rotary positions are scaled; 0 if they are not."""
+    rule = positions.get("scaling")
+    if rule is None:
+        return 0
+    return int(rule["original"] * (rule["factor"] if rule["kind"] == "yarn" else 2))
 
 
 def rotary(positions: Mapping[str, Any]) -> dict[str, Any]:
