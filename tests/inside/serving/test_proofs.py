@@ -6,6 +6,7 @@ import asyncio
 import math
 import random
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from entrypoints.serving.load import plan
 from entrypoints.serving.rate_search import WIDTH, RateSearch
 from entrypoints.worker.serving_run import TIMED, ServingRun
 
-LOAD = {
+LOAD: Any = {
     "engine": "transformers",
     "arrivals": "poisson",
     "rate": 3.0,
@@ -114,12 +115,15 @@ class Scripted(ServingRun):
     """A run whose trials are not sent: those to be timed end as is given, in order; others pass up to a rate."""
 
     def __init__(self, verdicts, capacity):
-        self.verdicts, self.capacity, self.sent = list(verdicts), capacity, []
-        configuration = SimpleNamespace(warmup_steps=2, steps=702, seed=0)
-        super().__init__(None, cards.load()["llama_1b"], configuration, LOAD, self.sent.append)
+        self.verdicts, self.capacity = list(verdicts), capacity
+        self.sent: list[Any] = []
+        configuration: Any = SimpleNamespace(warmup_steps=2, steps=702, seed=0)
+        engine: Any = None
+        super().__init__(engine, cards.load()["llama_1b"], configuration, LOAD, self.sent.append)
 
     def load(self, part, count, rate=None):
-        return Load(plan(self.serving, min(count, 3), 0, part, rate), [], "poisson", (part, rate))
+        kind: Any = (part, rate)
+        return Load(plan(self.serving, min(count, 3), 0, part, rate), [], "poisson", kind)
 
     async def trial(self, load):
         part, rate = load.concurrency
@@ -137,10 +141,10 @@ def test_the_last_trial_is_the_timed_window_and_if_it_fails_the_search_goes_on(f
     assert asyncio.run(run.search())
     trials = [message for message in run.sent if isinstance(message, Trial)]
     phases = [message for message in run.sent if isinstance(message, Phase)]
-    steps = [message for message in run.sent if isinstance(message, Step)]
+    steps: list[Any] = [message for message in run.sent if isinstance(message, Step)]
     assert [(phase.name, phase.at) for phase in phases] == [("steady", 100.0)]
     assert isinstance(run.sent[-1], Scheduled) and len(steps) == 3
-    found = found_rate(trials, LOAD)
+    found: Any = found_rate(trials, LOAD)
     lost = [trial.rate for trial in trials if trial.reason and trial.rate <= 10.0]
     assert len(lost) == failures and all(rate > found for rate in lost)
     assert failures or found <= 10.0 <= found * (1 + WIDTH)
