@@ -57,7 +57,7 @@ def test_vllm_serves_an_open_load_without_a_network(site: Site, workload: str) -
     part = result["serving"]
     assert part["engine"]["name"] == "vllm" and part["engine"]["version"].startswith("0.30.0")
     assert part["engine"]["settings"]["prefix_caching"] is False
-    assert part["engine"]["settings"]["expert_routing"] == "uniform_random"
+    assert part["engine"]["settings"]["expert_routing"] == "by the weights"
     assert part["count"] == 29 and part["new_tokens"] == 29 * 8
     assert result["metrics"]["time_per_output_token_p50"]["value"] > 0
     assert result["provenance"]["stand_in"] is True

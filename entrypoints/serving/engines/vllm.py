@@ -43,7 +43,8 @@ class VllmEngine:
         """Start the processes of the engine, and wait until the model is there."""
         on_cpu = settings.device == "cpu"
         os.environ.pop(ROUTING, None)
-        if settings.dummy:  # made-up weights would send tokens to experts by noise
+        drawn = settings.dummy and not on_cpu  # where vLLM 0.30 draws numbers that its kernel does not take
+        if drawn:  # made-up weights would send tokens to experts by noise
             os.environ[ROUTING] = AT_RANDOM
         arguments = AsyncEngineArgs(
             model=settings.folder,
@@ -79,7 +80,7 @@ class VllmEngine:
                 "max_sequences": config.scheduler_config.max_num_seqs,
                 "max_batched_tokens": config.scheduler_config.max_num_batched_tokens,
                 "chunked_prefill": bool(config.scheduler_config.enable_chunked_prefill),
-                "expert_routing": AT_RANDOM if settings.dummy else "by the weights",
+                "expert_routing": AT_RANDOM if drawn else "by the weights",
             },
         )
 
