@@ -43,7 +43,7 @@ class VllmEngine:
         """Start the processes of the engine, and wait until the model is there."""
         on_cpu = settings.device == "cpu"
         os.environ.pop(ROUTING, None)
-        drawn = settings.dummy and not on_cpu  # where vLLM 0.30 draws numbers that its kernel does not take
+        drawn = settings.dummy and not on_cpu  # on a CPU, vLLM 0.30 draws what its own kernel does not take
         if drawn:  # made-up weights would send tokens to experts by noise
             os.environ[ROUTING] = AT_RANDOM
         arguments = AsyncEngineArgs(
