@@ -8,6 +8,7 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from entrypoints.serving.client import Answered, Load
 from entrypoints.serving.early_stopping import FEWEST, REQUESTS, most_over
 from entrypoints.serving.load import plan
 from entrypoints.serving.rate_search import WIDTH, RateSearch
+from entrypoints.worker.serving_check import deviation
 from entrypoints.worker.serving_run import TIMED, ServingRun
 
 LOAD: Any = {
@@ -157,3 +159,12 @@ def test_a_search_whose_last_trials_all_fail_ends_without_a_window():
     assert not asyncio.run(run.search())
     assert not [message for message in run.sent if isinstance(message, Phase)]
     assert len([message for message in run.sent if isinstance(message, Trial)]) <= 30
+
+
+def test_one_prompt_that_rounding_sends_to_another_expert_is_not_the_median():
+    ours = [np.log(np.array([0.5, 0.3, 0.2]))] * 3
+    close, flipped = {0: math.log(0.5) + 0.01}, {2: -3.0}
+    assert deviation([close, flipped, close], ours) > 1
+    assert deviation([close, flipped, close], ours, median=True) == pytest.approx(0.01)
+    assert deviation([flipped, close, flipped], ours, median=True) > 1
+    assert math.isnan(deviation([close, {}, close], ours, median=True))
