@@ -44,8 +44,8 @@ SERVING = (
         *(PROOFS, "-k", "mlperf_allows"),
     ),
     _fault(
-        *("a rate that failed later still counts as passed", "RateSearch.tell", "self.passes.pop(rate, None)", "None"),
-        *(PROOFS, "-k", "only_once"),
+        *("a rate that failed later still counts as passed", "RateSearch.passed"),
+        *("rate < self.failed", "rate <= self.failed", PROOFS, "-k", "only_once"),
     ),
     _fault(
         *("a queue that grows has percentiles", "percentile_of_served"),

@@ -43,8 +43,9 @@ SHARED_PARTS = {
     "slurm": ("slurm", "many_devices", "study_slurm", "study_exports"),
 }
 # Images of TensorFlow add a build like that of the others, and runs that tf_new has without an image; other suites take
-# minutes to set up, and golden texts show what they are given; a proof takes its minutes, and py38 has one of a double.
-FULL_ONLY = ("tensorflow", "study_exports", "prove", "acceptance", "watch")
+# minutes to set up, and golden texts show what they are given; a proof takes its minutes, and py38 has one of a double;
+# vLLM's base is made in the full run only.
+FULL_ONLY = ("tensorflow", "study_exports", "prove", "acceptance", "watch", "serving")
 READS = {  # in addition to the code, the recipes and the test file with everything it imports
     "docs": ("README.md", "docs", "ci/start", "tests/documentation.py"),
     "publishing": ("docs",),

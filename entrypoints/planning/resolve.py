@@ -72,6 +72,7 @@ def resolve(options: Options, card: Card, image: Mapping[str, Any] | None) -> Co
     compiled = compilation.mode(options.compile or defaults.get("compile"), computed)
     least = compilation.GRAPH_WARMUP if compilation.replayed(compiled, computed) else 1
     warmup = length.warmup_steps(options, defaults["warmup_steps"], steps, least)
+    serving.require_proof(load, steps, warmup)
     return Configuration(
         workload=card.name,
         task=task,

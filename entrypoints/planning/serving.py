@@ -8,6 +8,7 @@ from typing import Any, Mapping
 from entrypoints.contract.choices import SERVING
 from entrypoints.contract.statuses import UsageError
 from entrypoints.planning.arguments import Options
+from entrypoints.serving.early_stopping import FEWEST
 from entrypoints.serving.load import CLOSED, OFFLINE, POISSON, TRANSFORMERS, VLLM, Serving
 
 LENGTHS, SMOKE_LENGTHS = ((1024, 1024), (128, 128)), ((32, 32), (8, 8))
@@ -48,6 +49,15 @@ def require(options: Options, framework: str, device: str) -> None:
                 "leave it out; --steps is the number of requests",
             )
     _require_load(options)
+
+
+def require_proof(load: Serving | None, steps: int | None, warmup: int) -> None:
+    """Raise UsageError if goodput is looked for with fewer timed requests than prove a limit."""
+    if load and load["find_goodput"] and steps and steps - warmup < FEWEST:
+        raise UsageError(
+            f"--find-goodput: {steps - warmup} timed requests prove no 99th percentile",
+            f"give --steps {warmup + FEWEST} or more",
+        )
 
 
 def _require_load(options: Options) -> None:

@@ -104,10 +104,13 @@ def says_nothing(reason: str | None) -> bool:
 
 
 def first_unasked(trials: Sequence[Trial], load: Serving) -> int | None:
-    """Return the number of the first trial with a rate that the search does not ask for; None if it asks for all."""
+    """Return the number of the first trial with a rate that the search does not ask for; None if it asks for all.
+
+    A trial at the rate that was found, when no other is asked for, was to be the timed window, and failed.
+    """
     search = RateSearch(load["rate"] or 1.0)
     for place, trial in enumerate(trials):
-        asked = search.next()
+        asked = search.next() or search.found  # the last trial is the timed window, unless it fails
         if asked is None or not math.isclose(asked, trial.rate):
             return place
         if not says_nothing(trial.reason):

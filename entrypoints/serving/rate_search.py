@@ -46,7 +46,6 @@ class RateSearch:
             self.passes[rate] = self.passes.get(rate, 0) + 1
         else:
             self.failed = min(self.failed, rate)
-            self.passes.pop(rate, None)
 
     @property
     def found(self) -> float | None:

@@ -108,15 +108,13 @@ class ServingRun:
             await self.client.engine.close()
 
     async def run(self) -> None:
-        """Send one request alone, a load to warm up, the trials of a search, and the load that is timed."""
+        """Send one request alone, a load to warm up, and the load that is timed, or that which ends a search."""
         await self.phase("compile", self.loads[FIRST])
         await self.phase("warmup", self.loads[WARMUP])
-        timed = self.loads[TIMED]
-        if self.serving["find_goodput"] and (found := await self.search()):
-            at_rate = plan(self.serving, len(timed.planned), self.configuration.seed, TIMED, found)
-            timed = timed._replace(planned=at_rate)
+        if self.serving["find_goodput"] and await self.search():
+            return
         before = thread_times()
-        await self.phase("steady", timed)
+        await self.phase("steady", self.loads[TIMED])
         self.send(Scheduled(self.last, *elapsed(before, thread_times()), runtimes()))
 
     def load(self, part: int, count: int, rate: float | None = None) -> Load:
@@ -128,9 +126,13 @@ class ServingRun:
 
     async def phase(self, name: str, load: Load) -> None:
         """Send a load and report every answer. The phase begins with the load, and ends with its last answer."""
-        self.last = self.begun = time.monotonic()
-        self.send(Phase(name, self.begun))
+        self.begin(name, time.monotonic())
         await self.client.run(load, self.begun, self.report)
+
+    def begin(self, name: str, at: float) -> None:
+        """Report that a phase began at a time of the monotonic clock (s)."""
+        self.last = self.begun = at
+        self.send(Phase(name, at))
 
     def report(self, answered: Answered) -> bool:
         """Send an answer as a step, from the answer before."""
@@ -140,35 +142,50 @@ class ServingRun:
         self.send(Step(seconds, 0.0, 1, 0, None, request, served=served(answered, self.begun)))
         return True
 
-    async def search(self) -> float | None:
-        """Return the largest rate at which the limits hold; None if there is none. Each trial is reported."""
+    async def search(self) -> bool:
+        """Find the largest rate at which the limits hold; return whether there is one. Each trial is reported.
+
+        The last trial, at the rate that was found, is the timed window. If it fails, the search goes on: a window that
+        has to pass and gets no second chance would leave a third of all searches without an end.
+        """
         search, part, late = RateSearch(self.serving["rate"] or 1.0), TRIALS, 0
-        while (rate := search.next()) is not None:
-            began = time.monotonic()
-            requests, reason = await self.trial(rate, part)
-            self.send(Trial(began, time.monotonic(), rate, requests, reason or ""))
+        count = len(self.loads[TIMED].planned)
+        while (rate := search.next() or search.found) is not None:
+            is_last = search.next() is None
+            load = self.load(TIMED, count, rate) if is_last else self.load(part, max(REQUESTS, count), rate)
+            before = thread_times()
+            answers, reason = await self.trial(load)
+            if is_last and reason is None:
+                scheduled = elapsed(before, thread_times())
+                self.begin("steady", self.begun)
+                for answered in answers:
+                    self.report(answered)
+                self.send(Scheduled(self.last, *scheduled, runtimes()))
+                return True
+            self.send(Trial(self.begun, time.monotonic(), rate, len(answers), reason or ""))
             part += 1
             if not judgement.says_nothing(reason):
                 search.tell(rate, reason is None)
                 continue
             late += 1
             if late > MOST_LATE:
-                return None
-        return search.found
+                return False
+        return False
 
-    async def trial(self, rate: float, part: int) -> tuple[int, str | None]:
-        """Return how many requests of a trial were answered, and which limit was not kept. It ends when one is lost."""
-        load = self.load(part, max(REQUESTS, len(self.loads[TIMED].planned)), rate)
-        answers: list[Served] = []
-        begun = time.monotonic()
+    async def trial(self, load: Load) -> tuple[list[Answered], str | None]:
+        """Return the answers to a load, in order of arrival, and which limit was not kept. It ends when one is lost."""
+        answers: list[Answered] = []
+        seen: list[Served] = []
+        self.begun = begun = time.monotonic()
 
         def note(answered: Answered) -> bool:
-            answers.append(served(answered, begun))
-            return judgement.over(answers, self.serving, len(load.planned)) is None
+            answers.append(answered)
+            seen.append(served(answered, begun))
+            return judgement.over(seen, self.serving, len(load.planned)) is None
 
         await self.client.run(load, begun, note)
-        cut = judgement.over(answers, self.serving, len(load.planned))
-        return len(answers), cut or judgement.failing(answers, self.serving)
+        cut = judgement.over(seen, self.serving, len(load.planned))
+        return answers, cut or judgement.failing(seen, self.serving)
 
 
 def served(answered: Answered, begun: float) -> Served:

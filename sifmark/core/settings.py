@@ -49,6 +49,7 @@ class Settings:
     registry: str | None = None  # `host/path` under which images are pushed and pulled
     private_registries: tuple[str, ...] = _list(",")  # hosts that nobody outside may pull from
     energy: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # what it costs and emits here
+    prices: dict[str, Any] = field(default_factory=dict, metadata=_FILE_ONLY)  # of devices, by system
     # Where `study.baseline` keeps them.
     baselines: Path = field(default_factory=lambda: Path("baselines").absolute())
     # Where `run` keeps results on a terminal.

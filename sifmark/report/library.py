@@ -90,7 +90,7 @@ def report(
         mentioned = (*chosen, reference) if reference else chosen
         anonymiser = anonymiser_of(load_all(mentioned), anonymous_sites) if anonymous else None
         read = load_report_results(chosen, by, baseline, trusted_keys, anonymiser, frozenset(only), allowed)
-        read = replace(read, between=between)
+        read = replace(read, between=between, prices=(settings or load_settings()).prices)
         if reference:
             beside = references_at(reference, read.by, trusted_keys, anonymiser)
             read = replace(read, references=beside, reference_name="reference" if anonymiser else reference)

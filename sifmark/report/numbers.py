@@ -157,6 +157,15 @@ def _goodput(workload: Workload, point: Point) -> Cell | None:
     return None
 
 
+def _price(workload: Workload, point: Point) -> Cell | None:
+    """Return the price of a million new tokens at that load, where the site says what an hour of a device costs."""
+    prices, tokens = workload.results.prices, workload.beside(point, "output_token_throughput_per_device")
+    hour = prices.get("per_hour", {}).get(point.system)
+    if hour is None or tokens is None:
+        return None
+    return Cell(format_number(hour / 3600 / tokens.value * 1e6), prices["currency"], tokens.marks)
+
+
 _AT, _ENERGY_COLUMN = ("Batch size", "", _load), ("Energy", "", _of_metric(ENERGY))
 _MEMORY_COLUMN: FilledColumn = ("Memory", "", _memory)
 _PEAK_COLUMN: FilledColumn = ("Of the peak", "", _peak)
@@ -179,6 +188,7 @@ _COLUMNS: Mapping[str, tuple[FilledColumn, ...]] = {
         *(("Load", "", _load), ("First token", "p99 at that load", _of_metric("time_to_first_token_p99"))),
         ("Token", "p99 at that load", _of_metric("time_per_output_token_p99")),
         ("Goodput", "requests/s within limits", _goodput),
-        *(("Energy", "", _of_metric("energy_per_output_token")), _MEMORY_COLUMN),
+        *(("Energy", "", _of_metric("energy_per_output_token")), ("Million tokens", "price of new ones", _price)),
+        _MEMORY_COLUMN,
     ),
 }

@@ -6,7 +6,7 @@ A number is in a report only if `compare` would print it: charts and tables take
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -224,6 +224,7 @@ class ReportResults:
     allowed: frozenset[str] = frozenset()  # fields that may differ although they make results incompatible
     unmatched: tuple[str, ...] = ()  # published figures that no result is the counterpart of, and why
     anonymous: bool = False  # whether names of files and other texts are labels
+    prices: Mapping[str, Any] = field(default_factory=dict)  # as in sifmark.toml; empty without
 
     def __post_init__(self) -> None:
         self._comparisons: dict[str, Comparison] = {}

@@ -24,6 +24,8 @@ from sifmark.results.load import document_problems
 INV = [str(Path(sys.executable).with_name("inv")), "--search-root", str(paths.ROOT)]
 # Apptainer's own build, without its cache, which has no lock; what compresses best takes ten times as long.
 PLAIN_BUILD = ("build", "--disable-cache", "--mksquashfs-args", "-comp lz4")
+# A command without a network, in words before it.
+NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"])]
 NOBODY = 65534  # the uid and gid of the ordinary user whom every system has
 
 Command = Callable[..., subprocess.CompletedProcess[str]]  # a program that a fixture starts, by its words

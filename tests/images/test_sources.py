@@ -1,19 +1,16 @@
 """Builds without a network: in a namespace that has no route, from a folder that was filled before."""
 
 import json
-import os
 from contextlib import suppress
 
 import pytest
 from docker.errors import ImageNotFound
-from images.sites import INV, Site, call, docker_alone
+from images.sites import INV, NO_NETWORK, Site, call, docker_alone
 
 from sifmark.core.files import sha256_file
 from sifmark.core.settings import load_settings, with_options
 from sifmark.engines.docker.engine import Docker, stage_tag
 from sifmark.recipes.plan import make_plan
-
-NO_NETWORK = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--user", "--map-current-user"])]
 
 
 @pytest.fixture

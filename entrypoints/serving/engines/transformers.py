@@ -1,6 +1,7 @@
 """Continuous batching of Hugging Face's transformers, which runs wherever PyTorch does.
 
-Attention is PyTorch's own (`sdpa`), so that no kernels are fetched. It computes in a thread of this process.
+Attention is PyTorch's own (`sdpa`), or written out where there are sinks (`eager`), so that no kernels are fetched. It
+computes in a thread of this process.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class TransformersEngine:
                 "asynchronous": str(resolved.use_async_batching),
                 "weights": "made up" if settings.dummy else "read",
                 "quantization": None,
+                **({"expert_routing": "by the weights"} if hasattr(model.config, "num_experts_per_tok") else {}),
                 **{name: getattr(resolved, name) for name in names},
             },
         )
@@ -122,15 +124,16 @@ class TransformersEngine:
 
 def _model(settings: EngineSettings) -> Any:
     """Return the network, with weights from its file or made up where it is needed."""
-    kind = transformers.LlamaForCausalLM
+    own = json.loads((Path(settings.folder) / "config.json").read_text("utf-8"))
+    kind = getattr(transformers, own["architectures"][0])
+    attention = "sdpa" if kind._supports_sdpa else "eager"
     dtype = DTYPES[settings.precision]
     if not settings.dummy:
-        return kind.from_pretrained(settings.folder, dtype=dtype, attn_implementation="sdpa", local_files_only=True).to(
-            settings.device
-        )
-    own = json.loads((Path(settings.folder) / "config.json").read_text("utf-8"))
-    config = transformers.LlamaConfig(**own)
-    config._attn_implementation = "sdpa"
+        return kind.from_pretrained(
+            settings.folder, dtype=dtype, attn_implementation=attention, local_files_only=True
+        ).to(settings.device)
+    config = kind.config_class(**own)
+    config._attn_implementation = attention
     with torch.device(settings.device), no_init_weights():
         model = kind._from_config(config, dtype=dtype)
     torch.manual_seed(settings.seed)

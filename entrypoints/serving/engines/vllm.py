@@ -12,7 +12,6 @@ for _name, _value in {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
     "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, on a CPU
-    "VLLM_MOE_ROUTING_SIMULATION_STRATEGY": "uniform_random",  # made-up weights would send tokens to experts by noise
 }.items():
     os.environ.setdefault(_name, _value)
 
@@ -28,6 +27,7 @@ from entrypoints.contract.statuses import RunError  # noqa: E402
 from entrypoints.serving.engine import EngineSettings  # noqa: E402
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+ROUTING, AT_RANDOM = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"
 LIKELIEST = 5  # tokens whose log-probabilities are compared
 SEQUENCES = {"cpu": 64, "cuda": 1024}  # computed together, at most
 MEMORY = 0.9  # of a GPU
@@ -42,6 +42,10 @@ class VllmEngine:
     async def start(self, settings: EngineSettings) -> EngineFacts:
         """Start the processes of the engine, and wait until the model is there."""
         on_cpu = settings.device == "cpu"
+        os.environ.pop(ROUTING, None)
+        drawn = settings.dummy and not on_cpu  # on a CPU, vLLM 0.30 draws what its own kernel does not take
+        if drawn:  # made-up weights would send tokens to experts by noise
+            os.environ[ROUTING] = AT_RANDOM
         arguments = AsyncEngineArgs(
             model=settings.folder,
             load_format="dummy" if settings.dummy else "safetensors",
@@ -76,7 +80,7 @@ class VllmEngine:
                 "max_sequences": config.scheduler_config.max_num_seqs,
                 "max_batched_tokens": config.scheduler_config.max_num_batched_tokens,
                 "chunked_prefill": bool(config.scheduler_config.enable_chunked_prefill),
-                "expert_routing": os.environ["VLLM_MOE_ROUTING_SIMULATION_STRATEGY"],
+                "expert_routing": AT_RANDOM if drawn else "by the weights",
             },
         )
 

@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from entrypoints.contract import cards
+from entrypoints.contract.messages import Phase, Scheduled, Step, Trial
 from entrypoints.results.metrics.metric import LEAST
-from entrypoints.serving.early_stopping import REQUESTS, most_over
+from entrypoints.results.serving import first_unasked, found_rate
+from entrypoints.serving.client import Answered, Load
+from entrypoints.serving.early_stopping import FEWEST, REQUESTS, most_over
+from entrypoints.serving.load import plan
 from entrypoints.serving.rate_search import WIDTH, RateSearch
+from entrypoints.worker.serving_check import deviation
+from entrypoints.worker.serving_run import TIMED, ServingRun
+
+LOAD: Any = {
+    "engine": "transformers",
+    "arrivals": "poisson",
+    "rate": 3.0,
+    "burstiness": None,
+    "concurrency": None,
+    "prompt_lengths": [4, 4],
+    "answer_lengths": [1, 1],
+    "first_token_limit": 2.0,
+    "token_limit": 0.1,
+    "find_goodput": True,
+}
 
 
 @pytest.mark.parametrize("share", [share for share in LEAST if share < 1])
@@ -22,6 +46,7 @@ def test_percentiles_need_as_many_requests_as_prove_one_over_the_limit(share):
 
 def test_the_requests_of_a_run_prove_a_99th_percentile():
     assert most_over(REQUESTS, 0.99) == 1
+    assert (most_over(FEWEST - 1, 0.99), most_over(FEWEST, 0.99)) == (None, 0)
 
 
 # Of MLPerf's table for the 99th percentile: inference_rules, "early stopping".
@@ -86,3 +111,60 @@ def test_two_searches_of_a_scattering_engine_agree():
     draws = random.Random(4)
     ends = [searched(3.0, lambda rate: rate * draws.gauss(1, 0.02) <= 25)[0] for _ in range(20)]
     assert all(end is not None and 25 / 1.15 <= end <= 25 * 1.05 for end in ends)
+
+
+class Scripted(ServingRun):
+    """A run whose trials are not sent: those to be timed end as is given, in order; others pass up to a rate."""
+
+    def __init__(self, verdicts, capacity):
+        self.verdicts, self.capacity = list(verdicts), capacity
+        self.sent: list[Any] = []
+        configuration: Any = SimpleNamespace(warmup_steps=2, steps=702, seed=0)
+        engine: Any = None
+        super().__init__(engine, cards.load()["llama_1b"], configuration, LOAD, self.sent.append)
+
+    def load(self, part, count, rate=None):
+        kind: Any = (part, rate)
+        return Load(plan(self.serving, min(count, 3), 0, part, rate), [], "poisson", kind)
+
+    async def trial(self, load):
+        part, rate = load.concurrency
+        self.begun = 100.0
+        answers = [
+            Answered(number, 100.0 + at, 100.0 + at, 4, [101.0 + at]) for number, (at, *_) in enumerate(load.planned)
+        ]
+        reason = self.verdicts.pop(0) if part == TIMED else None if rate <= self.capacity else "over"
+        return answers, reason
+
+
+@pytest.mark.parametrize("failures", [0, 1, 3])
+def test_the_last_trial_is_the_timed_window_and_if_it_fails_the_search_goes_on(failures):
+    run = Scripted(["over"] * failures + [None], 10.0)
+    assert asyncio.run(run.search())
+    trials = [message for message in run.sent if isinstance(message, Trial)]
+    phases = [message for message in run.sent if isinstance(message, Phase)]
+    steps: list[Any] = [message for message in run.sent if isinstance(message, Step)]
+    assert [(phase.name, phase.at) for phase in phases] == [("steady", 100.0)]
+    assert isinstance(run.sent[-1], Scheduled) and len(steps) == 3
+    found: Any = found_rate(trials, LOAD)
+    lost = [trial.rate for trial in trials if trial.reason and trial.rate <= 10.0]
+    assert len(lost) == failures and all(rate > found for rate in lost)
+    assert failures or found <= 10.0 <= found * (1 + WIDTH)
+    assert [step.served.due for step in steps] == pytest.approx([each.at for each in run.load(TIMED, 3, found).planned])
+    assert first_unasked(trials, LOAD) is None
+
+
+def test_a_search_whose_last_trials_all_fail_ends_without_a_window():
+    run = Scripted(["over"] * 100, 10.0)
+    assert not asyncio.run(run.search())
+    assert not [message for message in run.sent if isinstance(message, Phase)]
+    assert len([message for message in run.sent if isinstance(message, Trial)]) <= 30
+
+
+def test_one_prompt_that_rounding_sends_to_another_expert_is_not_the_median():
+    ours = [np.log(np.array([0.5, 0.3, 0.2]))] * 3
+    close, flipped = {0: math.log(0.5) + 0.01}, {2: -3.0}
+    assert deviation([close, flipped, close], ours) > 1
+    assert deviation([close, flipped, close], ours, median=True) == pytest.approx(0.01)
+    assert deviation([flipped, close, flipped], ours, median=True) > 1
+    assert math.isnan(deviation([close, {}, close], ours, median=True))

@@ -181,5 +181,5 @@ def test_another_process_gets_the_same_settings(here: Path, monkeypatch: pytest.
     assert set(site.environment()) == {
         f"SIFMARK_{name.upper()}"
         for name in {setting.name for setting in fields(Settings)}
-        - {"origins", "mirrors", "wheel_indexes", "time_limit", "require_signature", "slurm", "energy"}
+        - {"origins", "mirrors", "wheel_indexes", "time_limit", "require_signature", "slurm", "energy", "prices"}
     }

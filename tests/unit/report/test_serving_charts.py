@@ -1,6 +1,7 @@
 """What a report shows of serving. Nothing was served: the loads are made up, so rules of agreement are off."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from unit.report import samples
@@ -52,6 +53,16 @@ def test_numbers_of_serving_have_the_goodput_and_its_limits(results: ReportResul
     (cell,) = {row.cells[place["Goodput"]].small for row in table.rows}
     assert cell == "2 s / 100 ms"
     assert {row.cells[place["Load"]].text for row in table.rows} == {"16"}
+
+
+def test_a_million_tokens_have_a_price_where_an_hour_of_a_device_has_one(results: ReportResults) -> None:
+    priced = replace(results, prices={"currency": "EUR", "per_hour": {"alpha": 3.6}})
+    (table,) = number_tables([workload_of(priced, "serving", "texts")])
+    prices = {row.cells[0].text: row.cells[samples.places_of(table)["Million tokens"]] for row in table.rows}
+    speed = sum(samples.SYSTEMS["alpha"][1] * (1 + repeat / 100) for repeat in (1, 2, 3)) / 3
+    assert prices["alpha"].small == "EUR"
+    assert float(prices["alpha"].text) == pytest.approx(3.6 / 3600 * 1e6 / (90 * speed * 16 / 20), rel=5e-3)
+    assert not prices["beta"].text, "its price is not known"
 
 
 def test_each_chart_has_a_name_of_its_own(results: ReportResults) -> None:
