@@ -64,17 +64,17 @@ def expected(card: Card) -> list[np.ndarray]:
 
 def deviation(answers: Sequence[Mapping[int, float]], ours: Sequence[np.ndarray], median: bool = False) -> float:
     """Return the largest deviation of a log-probability that an engine gave, or of those of each prompt the median; NaN
-    without any.
+    if a prompt has none, or one is NaN.
 
     The likeliest token has to be ours, but for as much as its log-probability may deviate.
     """
+    if len(answers) != len(ours) or not all(answers):
+        return float("nan")
     worst = []
     for answer, own in zip(answers, ours):
-        if not answer:
-            return float("nan")
         values = [abs(value - own[token]) for token, value in answer.items()]
-        worst.append(max(*values, own.max() - own[max(answer, key=lambda token: answer[token])]))
-    return float(np.median(worst) if median else max(worst))
+        worst.append(np.max([*values, own.max() - own[max(answer, key=lambda token: answer[token])]]))
+    return float(np.median(worst) if median else np.max(worst))
 
 
 def run(card: Card, configuration: Configuration, serving: Serving, send: Any) -> None:

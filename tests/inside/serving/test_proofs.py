@@ -167,4 +167,7 @@ def test_one_prompt_that_rounding_sends_to_another_expert_is_not_the_median():
     assert deviation([close, flipped, close], ours) > 1
     assert deviation([close, flipped, close], ours, median=True) == pytest.approx(0.01)
     assert deviation([flipped, close, flipped], ours, median=True) > 1
-    assert math.isnan(deviation([close, {}, close], ours, median=True))
+    for median in (False, True):
+        assert math.isnan(deviation([close, {}, close], ours, median=median))
+        assert math.isnan(deviation([close, close, {0: math.log(0.5), 1: math.nan}], ours, median=median))
+        assert math.isnan(deviation([close], ours, median=median))
