@@ -46,7 +46,7 @@ class Point(NamedTuple):
     """An operation at one size, and how often it is called between two marks of the clock."""
 
     operation: str  # one of OPERATIONS
-    size: int  # bytes; of matmul rows and columns of each matrix
+    size: int  # bytes; of matmul the rows and columns of each matrix
     calls: int
     direction: str | None = None  # between host and device
     memory: str | None = None  # of the host, as the device's driver sees it

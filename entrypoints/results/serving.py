@@ -110,7 +110,7 @@ def first_unasked(trials: Sequence[Trial], load: Serving) -> int | None:
     """
     search = RateSearch(load["rate"] or 1.0)
     for place, trial in enumerate(trials):
-        asked = search.next() or search.found  # the last trial is the timed window, unless it fails
+        asked = search.due()
         if asked is None or not math.isclose(asked, trial.rate):
             return place
         if not says_nothing(trial.reason):

@@ -39,6 +39,11 @@ class RateSearch:
             return math.sqrt(low * high)
         return low if self.passes[low] < PASSES else None
 
+    def due(self) -> float | None:
+        """Return the rate to try next, or the one that was found, which the timed window has to confirm; None if the
+        search is over and has none."""
+        return self.next() or self.found
+
     def tell(self, rate: float, passed: bool) -> None:
         """Take note of a trial."""
         self.trials += 1

@@ -150,7 +150,7 @@ class ServingRun:
         """
         search, part, late = RateSearch(self.serving["rate"] or 1.0), TRIALS, 0
         count = len(self.loads[TIMED].planned)
-        while (rate := search.next() or search.found) is not None:
+        while (rate := search.due()) is not None:
             is_last = search.next() is None
             load = self.load(TIMED, count, rate) if is_last else self.load(part, max(REQUESTS, count), rate)
             before = thread_times()

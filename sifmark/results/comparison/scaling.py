@@ -23,17 +23,18 @@ THREADS = "configuration.threads"
 EXECUTION = "accelerator.execution"
 # How devices divide a batch, which is a choice: of several references, the one that divides it equally counts.
 _DIVISION = {STAGES, TENSOR, "configuration.gradient_accumulation", "configuration.device_iterations"}
-# The ranks along each dimension of their grid; one device has none.
-_MESH = {f"accelerator.mesh.{dimension}" for dimension in ("pipeline", "replicate", "shard", "tensor")}
 # These follow the number of devices, as do the steps of a run whose length is given in epochs.
 _WITH_DEVICES = {
     *(DEVICES, REPLICAS, BATCH, STRATEGY, NODES, NETWORK),
     *("accelerator.ranks", "accelerator.granularity", "configuration.data_workers", "configuration.steps_per_epoch"),
     *_DIVISION,
-    *_MESH,
 }
-# Launchers and sites set these for ranks; `configuration.threads` says how many threads a run has.
-_ENVIRONMENT_OF_RANKS = tuple(ENVIRONMENT + prefix for prefix in ("NCCL_", "RCCL_", "TORCH_NCCL_", "OMP_NUM_THREADS"))
+# What only ranks have: the grid that they form, and what launchers and sites set for them. How many threads a run has,
+# `configuration.threads` says.
+_OF_RANKS = (
+    "accelerator.mesh.",
+    *(ENVIRONMENT + prefix for prefix in ("NCCL_", "RCCL_", "TORCH_NCCL_", "OMP_NUM_THREADS")),
+)
 
 
 def set_scaling(rows: Sequence[RepeatGroup]) -> None:
@@ -52,7 +53,7 @@ def set_scaling(rows: Sequence[RepeatGroup]) -> None:
 
 def follows_devices(name: str) -> bool:
     """Return whether a field may differ between rows that differ in the number of devices."""
-    return name in _WITH_DEVICES or name.startswith(_ENVIRONMENT_OF_RANKS)
+    return name in _WITH_DEVICES or name.startswith(_OF_RANKS)
 
 
 def _series(rows: Sequence[RepeatGroup]) -> list[tuple[str, list[RepeatGroup]]]:

@@ -332,7 +332,7 @@ def loss_smoothed():
     return mock.patch.dict(build.LOSSES, cross_entropy=lambda _: nn.CrossEntropyLoss(label_smoothing=0.1))
 
 
-# One of each kind, for every gate.
+# One of each kind: all that are made in ResNeXt, whose code is ResNet's.
 REPRESENTATIVE = (
     stride_in_the_first_convolution,
     he_by_inputs,

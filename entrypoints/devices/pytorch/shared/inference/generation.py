@@ -64,7 +64,7 @@ class ReplayedGeneration(StaticGeneration):
                 self.graph = self.recorded(self.own, first)
             except RecordingError as error:
                 warnings.warn(f"texts are generated without CUDA graphs: {error}", stacklevel=2)
-                self.recordable = False
+                self.recordable, self.own, self.graph = False, None, None  # and the caches that they hold
                 return first
         else:
             for memory, kept in zip(self.own.kept, first.kept):
