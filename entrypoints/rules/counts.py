@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterator, Mapping, Sequence
 
 from entrypoints.contract.choices import DATA_PARALLEL, IPU_SCHEDULES, MODEL_PARALLEL, PIPELINED, SHARDED, TENSOR
@@ -31,7 +32,7 @@ def steps_are_listed(facts: Facts) -> Iterator[str]:
 
 @rule(
     "completed: `steps.untimed` = `configuration.warmup_steps`, and `steps.count` = `configuration.steps` unless a "
-    "target ended the run; in every state at most as many, and `untimed` at most `count`",
+    "target ended the run; in every state at most as many, but for a search for goodput, and `untimed` at most `count`",
     "A run that did less than it was asked for has not completed.",
 )
 def steps_are_those_asked_for(facts: Facts) -> Iterator[str]:
@@ -44,7 +45,9 @@ def steps_are_those_asked_for(facts: Facts) -> Iterator[str]:
         yield differ("steps.untimed", untimed, warmup, "configuration.warmup_steps")
     if asked is None:
         return
-    if facts.count > asked or (facts.completed and not facts.target_reached and facts.count != asked):
+    most = math.inf if facts.served and facts.served["find_goodput"] else asked
+    least = asked if facts.completed and not facts.target_reached else 0
+    if not least <= facts.count <= most:
         yield differ("steps.count", facts.count, asked, "configuration.steps")
 
 

@@ -184,7 +184,7 @@ def phases_follow_each_other(facts: Facts) -> Iterator[str]:
 
 def _window_ended(facts: Facts) -> bool:
     """Return whether the timed window may have ended: it is followed by an evaluation or a diagnosis."""
-    return facts.target_reached or facts.configuration["steps"] in (None, facts.count)
+    return facts.target_reached or facts.count >= (facts.configuration["steps"] or 0)
 
 
 @rule(

@@ -89,7 +89,8 @@ def compared(
     """Compare what a correctness check has computed with the stored values for its device."""
     cut = None if outcome.state == "completed" else _cut(outcome)
     if resolved.serving:
-        return numerics.compare_with_reference(messages, reference.OF_ENGINES, resolved.precision, cut)
+        of_engines = reference.OF_ENGINES.on(resolved.device)
+        return numerics.compare_with_reference(messages, of_engines, resolved.precision, cut)
     expected = stored and stored.on(resolved.device).of_run(resolved.gradient_accumulation).in_float8()
     if expected and resolved.trained_together:
         expected = expected.by_ranks("gradient_norm" in card.problem["optimizer"])

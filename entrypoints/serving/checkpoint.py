@@ -15,11 +15,12 @@ from typing import Any, Iterable, Iterator, Mapping, Tuple
 import numpy as np
 
 from entrypoints.contract.cards import attention_windows, head_sizes
+from entrypoints.contract.choices import FP8
 from entrypoints.contract.statuses import RunError
 from entrypoints.data.generated import formula
 
 CONFIGURATION, WEIGHTS = "config.json", "model.safetensors"
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", FP8: "bfloat16"}  # FP8 is made of weights in bf16
 
 Tensor = Tuple[str, Tuple[int, ...]]
 

@@ -15,7 +15,8 @@ class EngineSettings(NamedTuple):
     folder: str  # with config.json, and with model.safetensors if the weights are to be read
     dummy: bool  # whether weights are made up
     device: str  # cpu, cuda
-    precision: str  # fp32, bf16, fp16
+    precision: str  # fp32, bf16, fp16, fp8
+    scaling: str | None  # one of FP8_SCALINGS in FP8
     devices: int  # that share the matrices of each layer
     longest: int  # tokens of a prompt and its answer together
     seed: int

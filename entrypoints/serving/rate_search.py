@@ -9,6 +9,15 @@ MOST_TRIALS = 24
 PASSES = 2  # of a rate, with different arrivals, before it is taken
 
 
+def enough(rate: float, limit: float, least: int) -> int:
+    """Return how many requests prove a rate (requests/s), of which `least` prove the percentile.
+
+    At a rate that is too high by WIDTH, the last of them have to wait for as long as the limit of the first token (s):
+    in a shorter load no request could exceed it, whatever the engine serves.
+    """
+    return max(least, math.ceil(rate * limit / WIDTH))
+
+
 class RateSearch:
     """Bisection on a logarithmic scale, from a first rate in requests/s: it says what to try, and is told how it went.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.contract.cards import Card, trained_parameters
-from entrypoints.contract.choices import SERVING
+from entrypoints.contract.choices import FP8, SERVING
 from entrypoints.contract.statuses import RunError
 from entrypoints.contract.storage import BYTES, DIVIDED, SINGLE, states_of
 from entrypoints.planning.configuration import Configuration
@@ -43,7 +43,8 @@ def estimate(card: Card, configuration: Configuration) -> MemoryNeed:
     training = configuration.task == "training"
     parameters = card.problem["parameters"] * SINGLE / MIB
     if configuration.task == SERVING:  # an engine takes what is left for keys and values
-        return MemoryNeed(parameters * BYTES[configuration.precision] / SINGLE / configuration.tensor, 0.0)
+        size = 1 if configuration.precision == FP8 else BYTES[configuration.precision]  # B; a few weights stay in bf16
+        return MemoryNeed(parameters * size / SINGLE / configuration.tensor, 0.0)
     elements: int = card.memory[f"{configuration.task}_elements_per_unit"]
     streams = configuration.concurrency or 1
     kept_nowhere = configuration.compile or configuration.activation_checkpointing

@@ -22,7 +22,7 @@ from entrypoints.serving.client import Answered, Client, Load
 from entrypoints.serving.early_stopping import REQUESTS
 from entrypoints.serving.engine import Engine, EngineSettings
 from entrypoints.serving.load import Serving, plan, prompt
-from entrypoints.serving.rate_search import RateSearch
+from entrypoints.serving.rate_search import RateSearch, enough
 from entrypoints.system.openmp import runtimes
 from entrypoints.system.scheduling import elapsed, thread_times
 
@@ -97,7 +97,9 @@ class ServingRun:
         Raises what `entrypoints.serving.client.Client.run` raises.
         """
         how = self.configuration
-        settings = EngineSettings(folder, True, how.device, how.precision, how.tensor, longest, how.seed)
+        settings = EngineSettings(
+            folder, True, how.device, how.precision, how.fp8_scaling, how.tensor, longest, how.seed
+        )
         try:
             facts = await self.client.engine.start(settings)
             sys.setswitchinterval(SWITCH_INTERVAL)
@@ -149,10 +151,11 @@ class ServingRun:
         has to pass and gets no second chance would leave a third of all searches without an end.
         """
         search, part, late = RateSearch(self.serving["rate"] or 1.0), TRIALS, 0
-        count = len(self.loads[TIMED].planned)
+        asked, limit = len(self.loads[TIMED].planned), self.serving["first_token_limit"]
         while (rate := search.due()) is not None:
             is_last = search.next() is None
-            load = self.load(TIMED, count, rate) if is_last else self.load(part, max(REQUESTS, count), rate)
+            count = enough(rate, limit, asked if is_last else max(REQUESTS, asked))
+            load = self.load(TIMED if is_last else part, count, rate)
             before = thread_times()
             answers, reason = await self.trial(load)
             if is_last and reason is None:

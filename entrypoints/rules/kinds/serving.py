@@ -14,6 +14,7 @@ from entrypoints.results.serving import GROWTH, MOST_LISTED
 from entrypoints.rules.facts import Document, Facts, near
 from entrypoints.rules.rule import ROUNDING, differ, rule, unequal_metrics
 from entrypoints.serving.load import CLOSED, Planned, Serving, plan
+from entrypoints.serving.rate_search import enough
 
 PERCENTILES = {  # metrics, with the times that they are of and their share
     **{f"time_to_first_token_p{number}": ("time_to_first_token", number / 100) for number in (50, 90, 99)},
@@ -102,17 +103,25 @@ def requests_to_an_engine_are_possible(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "listed requests were due, and had lengths, as the seed says; of a closed loop only the lengths",
+    "listed requests were due, and had lengths, as the seed says; of a closed loop only the lengths; there are as many as "
+    "were asked for, or in a search for goodput as prove its rate",
     "The load is what was asked for: another one is another measurement.",
     "1e-6 s: times are differences of a clock's",
 )
 def load_is_the_seeded_one(facts: Facts) -> Iterator[str]:
     """Draw the load again. A run that was cut short has answered some of it."""
     load, requests = facts.served, requests_of(facts)
-    if load is None or not requests or not facts.configuration["steps"]:
+    if load is None or not facts.configuration["steps"]:
         return
     count = facts.configuration["steps"] - facts.configuration["warmup_steps"]
     rate = serving.found_rate(_trials(facts), _typed(load)) if load["find_goodput"] else None
+    if rate:
+        count = enough(rate, load["first_token_limit"], count)
+    if facts.completed and facts.document["serving"]["count"] != count:
+        yield differ("serving.count", facts.document["serving"]["count"], count, "the requests of this load")
+        return
+    if not requests:
+        return
     planned = plan(_typed(load), count, facts.configuration["seed"], TIMED, rate)
     expected = sorted(_key(each, load) for each in planned)
     given = sorted(_key(Planned(each.due, each.prompt_tokens, each.new_tokens), load) for each in requests)

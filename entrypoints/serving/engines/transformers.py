@@ -23,9 +23,9 @@ from transformers.initialization import no_init_weights  # noqa: E402
 
 from entrypoints.contract.messages import EngineFacts  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
+from entrypoints.serving.checkpoint import CONFIGURATION, DTYPES  # noqa: E402
 from entrypoints.serving.engine import EngineSettings  # noqa: E402
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 PAGE = 32  # tokens whose keys and values are kept together
 ON_CPU = {"num_blocks": 1024, "max_batch_tokens": 1024}  # on a GPU they follow from its memory
 DUMMY = 1e-3  # largest size of a made-up weight, as vLLM's
@@ -44,6 +44,8 @@ class TransformersEngine:
             raise RunError(
                 "unsupported", "--tensor: transformers' engine serves on one device here, take --engine vllm"
             )
+        if settings.scaling:
+            raise RunError("unsupported", "--precision fp8: transformers' engine has none here, take --engine vllm")
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         model = _model(settings)
@@ -124,10 +126,10 @@ class TransformersEngine:
 
 def _model(settings: EngineSettings) -> Any:
     """Return the network, with weights from its file or made up where it is needed."""
-    own = json.loads((Path(settings.folder) / "config.json").read_text("utf-8"))
+    own = json.loads((Path(settings.folder) / CONFIGURATION).read_text("utf-8"))
     kind = getattr(transformers, own["architectures"][0])
     attention = "sdpa" if kind._supports_sdpa else "eager"
-    dtype = DTYPES[settings.precision]
+    dtype = getattr(torch, DTYPES[settings.precision])
     if not settings.dummy:
         return kind.from_pretrained(
             settings.folder, dtype=dtype, attn_implementation=attention, local_files_only=True

@@ -18,15 +18,19 @@ for _name, _value in {
 import vllm  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
 from vllm.sampling_params import RequestOutputKind  # noqa: E402
 from vllm.v1.engine.async_llm import AsyncLLM  # noqa: E402
 from vllm.v1.engine.exceptions import EngineDeadError  # noqa: E402
 
+from entrypoints.contract.choices import ROWWISE, TENSORWISE  # noqa: E402
 from entrypoints.contract.messages import EngineFacts  # noqa: E402
 from entrypoints.contract.statuses import RunError  # noqa: E402
+from entrypoints.serving.checkpoint import DTYPES  # noqa: E402
 from entrypoints.serving.engine import EngineSettings  # noqa: E402
 
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
+# What makes FP8 of weights as they are loaded. Inputs are scaled as they come, by token where a kernel can.
+QUANTIZATION = {None: None, TENSORWISE: "fp8", ROWWISE: "fp8_per_channel"}
 ROUTING, AT_RANDOM = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"
 LIKELIEST = 5  # tokens whose log-probabilities are compared
 SEQUENCES = {"cpu": 64, "cuda": 1024}  # computed together, at most
@@ -42,6 +46,9 @@ class VllmEngine:
     async def start(self, settings: EngineSettings) -> EngineFacts:
         """Start the processes of the engine, and wait until the model is there."""
         on_cpu = settings.device == "cpu"
+        if settings.scaling and not current_platform.supports_fp8():
+            # It would multiply in bf16, with weights that are stored in FP8.
+            raise RunError("unsupported", "--precision fp8: this device multiplies no FP8, take --precision bf16")
         os.environ.pop(ROUTING, None)
         drawn = settings.dummy and not on_cpu  # on a CPU, vLLM 0.30 draws what its own kernel does not take
         if drawn:  # made-up weights would send tokens to experts by noise
@@ -53,6 +60,7 @@ class VllmEngine:
             dtype=DTYPES[settings.precision],
             max_model_len=settings.longest,
             max_num_seqs=SEQUENCES[settings.device],
+            quantization=QUANTIZATION[settings.scaling],
             tensor_parallel_size=settings.devices,
             enable_prefix_caching=False,
             enforce_eager=on_cpu,

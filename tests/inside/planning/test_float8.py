@@ -24,6 +24,11 @@ def test_scales_are_of_tensors_unless_rows_are_asked_for(device):
     assert configured("llama_1b").fp8_scaling is None
 
 
+def test_engines_that_serve_have_it_in_pure_precision():
+    served = configured("llama_70b", "--task", "serving", "--precision", "fp8", "--tensor", "4")
+    assert (served.precision_kind, served.fp8_scaling, served.tensor) == ("pure", "tensorwise", 4)
+
+
 @pytest.mark.parametrize(
     ("words", "image", "said"),
     [
@@ -33,6 +38,9 @@ def test_scales_are_of_tensors_unless_rows_are_asked_for(device):
         ("gpt2", {}, "dense decoders, and gpt2 is none. Take --precision bf16, or a workload as llama_1b"),
         ("matmul", {}, "matmul has no such elements"),
         ("llama_1b --task inference", {}, "is for training"),
+        ("llama_1b --task serving", {"device": "cpu"}, "vLLM on cpu has none here. Take --precision bf16, or an image"),
+        ("llama_1b --task serving --engine transformers", {}, "--engine transformers has none here"),
+        ("gpt_oss_20b --task serving", {}, "dense decoders, and gpt_oss_20b is none"),
         ("llama_1b --tensor 2", {}, "--tensor 2: ranks would scale parts of a tensor apart. Take --strategy fsdp"),
         ("llama_1b --measured-peak /nowhere", {}, "no product is measured in FP8. Leave --measured-peak out"),
     ],

@@ -20,7 +20,7 @@ from entrypoints.results.serving import first_unasked, found_rate
 from entrypoints.serving.client import Answered, Load
 from entrypoints.serving.early_stopping import FEWEST, REQUESTS, most_over
 from entrypoints.serving.load import plan
-from entrypoints.serving.rate_search import WIDTH, RateSearch
+from entrypoints.serving.rate_search import WIDTH, RateSearch, enough
 from entrypoints.worker.serving_check import deviation
 from entrypoints.worker.serving_run import TIMED, ServingRun
 
@@ -100,6 +100,12 @@ def test_a_rate_that_passes_only_once_is_not_taken():
     assert found <= 8 < found * (1 + WIDTH)
 
 
+def test_requests_of_a_rate_last_as_long_as_a_queue_needs_to_exceed_the_limit():
+    assert enough(4.0, 2.0, REQUESTS) == REQUESTS  # 175 s
+    assert enough(100.0, 2.0, REQUESTS) == 4000  # 40 s, 20 times the limit
+    assert enough(100.0, 2.0, 5000) == 5000
+
+
 def test_where_no_rate_keeps_the_limits_none_is_found():
     found, tried = searched(1.0, lambda rate: False)
     assert found is None
@@ -125,6 +131,7 @@ class Scripted(ServingRun):
 
     def load(self, part, count, rate=None):
         kind: Any = (part, rate)
+        assert rate is None or count == enough(rate, 2.0, 3 if part == TIMED else REQUESTS)
         return Load(plan(self.serving, min(count, 3), 0, part, rate), [], "poisson", kind)
 
     async def trial(self, load):
@@ -150,7 +157,7 @@ def test_the_last_trial_is_the_timed_window_and_if_it_fails_the_search_goes_on(f
     lost = [trial.rate for trial in trials if trial.reason and trial.rate <= 10.0]
     assert len(lost) == failures and all(rate > found for rate in lost)
     assert failures or found <= 10.0 <= found * (1 + WIDTH)
-    assert [step.served.due for step in steps] == pytest.approx([each.at for each in run.load(TIMED, 3, found).planned])
+    assert [step.served.due for step in steps] == pytest.approx([each.at for each in run.load(TIMED, enough(found, 2.0, 3), found).planned])
     assert first_unasked(trials, LOAD) is None
 
 

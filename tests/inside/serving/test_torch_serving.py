@@ -92,7 +92,7 @@ def test_the_check_of_an_engine_finds_another_network(name, mistake):
     precision = "bf16" if name == "llama_1b" else "fp32"  # in bf16 a token may get to another expert
     with serving_run.model_folder(own._replace(problem=served), precision, serving_check.ROOM) as folder:
         checkpoint.write_formula_weights(folder, own.problem["model"])
-        settings = EngineSettings(str(folder), False, "cpu", precision, 1, serving_check.ROOM, 0)
+        settings = EngineSettings(str(folder), False, "cpu", precision, None, 1, serving_check.ROOM, 0)
         engine = serving_run.load_engine("transformers")
         asyncio.run(serving_check._ask(engine, settings, answers, own.problem["model"]["vocabulary"]))
     deviation = serving_check.deviation(answers, serving_check.expected(own))
@@ -108,7 +108,7 @@ def test_the_file_of_weights_is_read_by_the_library_of_its_format(tmp_path):
     assert {name: tensor.shape for name, tensor in read.items()} == dict(checkpoint.tensors(model))
 
 
-@pytest.mark.parametrize("name", ["llama_1b", "llama_8b", "llama_70b", "gpt_oss_20b"])
+@pytest.mark.parametrize("name", ["llama_1b", "llama_8b", "llama_70b", "gpt_oss_20b", "gpt_oss_120b"])
 def test_files_have_as_many_parameters_as_the_card_says(name):
     problem = cards.load()[name].problem
     assert checkpoint.parameters(problem["model"]) == problem["parameters"]

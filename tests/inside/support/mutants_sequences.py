@@ -424,11 +424,14 @@ MUTANTS = {
         initialisation_not_by_depth,
         optimizer_that_decays_all,
     ),
-    "gpt_oss_20b": (
-        *(mistake for mistake in MIXTURES if mistake not in OF_PLAIN_ATTENTION),
-        *GPT_OSS,
-        initialisation_not_by_depth,
-        optimizer_that_decays_all,
+    **dict.fromkeys(
+        ("gpt_oss_20b", "gpt_oss_120b"),
+        (
+            *(mistake for mistake in MIXTURES if mistake not in OF_PLAIN_ATTENTION),
+            *GPT_OSS,
+            initialisation_not_by_depth,
+            optimizer_that_decays_all,
+        ),
     ),
     "llama2_70b_lora": tuple(mistake for mistake in LORA if mistake is not base_of_other_networks),
     **dict.fromkeys(("bert_base", "bert_large"), SQUAD),

@@ -51,6 +51,15 @@ def test_the_batch_needs_as_much_per_sample_and_half_in_half_precision():
     )
 
 
+def test_a_served_network_needs_a_byte_of_each_weight_in_fp8_and_its_share_of_them():
+    card = cards.load()["llama_70b"]
+    image = {"framework": "pytorch", "device": "cuda"}
+    for precision, devices, size in (("bf16", 1, 2), ("fp8", 1, 1), ("fp8", 4, 1)):
+        words = ["llama_70b", "--task", "serving", "--precision", precision, "--tensor", str(devices)]
+        need = memory_estimate.estimate(card, resolve(arguments.parse(words), card, image))
+        assert sum(need) == pytest.approx(card.problem["parameters"] * size / devices / 2**20)
+
+
 def test_gradients_take_the_room_of_activations_unless_they_accumulate():
     gradients = 25557032 * 4 / 2**20
     small, large, larger = (

@@ -38,7 +38,10 @@ def test_a_digest_says_how_it_was_seen(name: str, platform: str, pin: dict[str, 
         assert pin["seen"].startswith(("second-hand: ", "the registry, on "))
 
 
-@pytest.mark.parametrize("name", ["cuda", "cuda12", "cuda_tf", "rocm", "rocm7", "rocm_tf", "xpu", "hpu"])
+@pytest.mark.parametrize(
+    "name",
+    ["cuda", "cuda12", "cuda_tf", "rocm", "rocm7", "rocm_tf", "xpu", "hpu", "cpu_vllm", "cuda_vllm", "rocm_vllm"],
+)
 def test_what_is_pinned_plans_on_the_vendor_s_base(name: str, site: Settings) -> None:
     plan = make_plan(name, replace(site, bases="pinned"))
     plan.require_resolved()
