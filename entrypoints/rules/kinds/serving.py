@@ -103,8 +103,8 @@ def requests_to_an_engine_are_possible(facts: Facts) -> Iterator[str]:
 
 
 @rule(
-    "listed requests were due, and had lengths, as the seed says; of a closed loop only the lengths; there are as many as "
-    "were asked for, or in a search for goodput as prove its rate",
+    "listed requests were due, and had lengths, as the seed says; of a closed loop only the lengths; there are as many "
+    "as were asked for, or in a search for goodput as prove its rate",
     "The load is what was asked for: another one is another measurement.",
     "1e-6 s: times are differences of a clock's",
 )

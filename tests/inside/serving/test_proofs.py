@@ -157,7 +157,8 @@ def test_the_last_trial_is_the_timed_window_and_if_it_fails_the_search_goes_on(f
     lost = [trial.rate for trial in trials if trial.reason and trial.rate <= 10.0]
     assert len(lost) == failures and all(rate > found for rate in lost)
     assert failures or found <= 10.0 <= found * (1 + WIDTH)
-    assert [step.served.due for step in steps] == pytest.approx([each.at for each in run.load(TIMED, enough(found, 2.0, 3), found).planned])
+    timed = run.load(TIMED, enough(found, 2.0, 3), found).planned
+    assert [step.served.due for step in steps] == pytest.approx([each.at for each in timed])
     assert first_unasked(trials, LOAD) is None
 
 
