@@ -252,6 +252,16 @@ def test_rocm_10_is_found_in_its_python_package(apptainer: Command, image: Path)
 
 
 @pytest.mark.full
+@pytest.mark.full
+@pytest.mark.parametrize("image", ["cuda_vllm", "rocm_vllm"], indirect=True)
+def test_a_stand_in_without_an_engine_does_not_serve(apptainer: Command, image: Path) -> None:
+    llama = image.with_name(f"llama_1b-{recipe_of(image)}.sif")
+    done = apptainer("run", llama, "--task", "serving", "--engine", "vllm", "--smoke", "--device", "cpu", check=False)
+    status = answer(done)["status"]
+    assert (done.returncode, status["state"]) == (3, "unsupported")
+    assert "No module named 'vllm'" in status["message"] and "cuda_vllm" in status["message"]
+
+
 @pytest.mark.parametrize("image", ["cuda12"], indirect=True)
 def test_packages_of_an_older_base_are_not_mixed_with_ours(apptainer: Command, image: Path) -> None:
     """Results are validated by our jsonschema."""
