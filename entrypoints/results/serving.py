@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 from typing import Callable, Mapping, Sequence
 
 from entrypoints.contract.messages import Served, Trial
@@ -19,6 +20,7 @@ LATE = 0.01  # of the limit of the first token, that the 99th percentile of the 
 # Times the mean: by so much the time to the first token rises over a window in which the queue grows. From nothing to
 # T it would be 1.6 as `drift` counts it; 0.5 leaves room for the beginning, when the queue is empty.
 GROWTH = 0.5
+RISE = 0.1  # of the limit of the first token: a smaller rise is no matter, and noise of short times is often larger
 CLIENT_LATE, QUEUE_GREW = "the client was late itself", "the queue grew"  # how reasons begin
 MOST_LISTED = 1000
 
@@ -83,8 +85,11 @@ def queue_grew(requests: Sequence[Served], serving: Serving) -> str | None:
     change = growth(requests, serving)
     if change is None or change.change < GROWTH or change.low <= 0:
         return None
+    rise = change.change * fmean(served.first for served in requests)
+    if rise < RISE * serving["first_token_limit"]:
+        return None
     return (
-        f"{QUEUE_GREW}: time to first token rose by {change.change:.0%} of its mean over the window "
+        f"{QUEUE_GREW}: time to first token rose by {rise:.2g} s, {change.change:.0%} of its mean, over the window "
         f"({change.low:.0%} to {change.high:.0%}), so that the rate is more than the engine serves"
     )
 

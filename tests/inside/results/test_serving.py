@@ -75,6 +75,12 @@ def test_a_queue_that_grows_is_found_and_one_that_does_not_is_not(seed):
     assert serving.queue_grew(queue(10.0, 0.07, seed=seed), LOAD) is None
 
 
+def test_a_rise_that_is_small_beside_the_limit_is_no_queue():
+    requests = queue(10.0, 0.115)  # by 10 s
+    assert serving.queue_grew(requests, changed(first_token_limit=20.0))
+    assert serving.queue_grew(requests, changed(first_token_limit=200.0)) is None
+
+
 def test_a_closed_loop_has_no_queue_that_grows():
     assert serving.growth(queue(10.0, 0.115), changed(arrivals="closed")) is None
 
