@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import signal
 import sys
@@ -103,6 +104,8 @@ class ServingRun:
         try:
             facts = await self.client.engine.start(settings)
             sys.setswitchinterval(SWITCH_INTERVAL)
+            gc.collect()
+            gc.freeze()  # to look through all that a framework has loaded would stop the client for 0.1 s at times
             self.send(facts)
             started(f"{facts.name} {facts.version}")
             await self.run()
