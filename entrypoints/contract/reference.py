@@ -115,8 +115,8 @@ class Reference:
 FIRST_TOKEN = "first_token"  # noqa: S105 - largest deviation of a log-probability from that of our own network
 # Of engines, absolute. Correct ones showed 7e-6 in fp32 and 0.06 in bf16 (transformers 5.23, vLLM 0.32, on a CPU);
 # every mistake in positions and normalisation that was tried deviates by 0.7 and more. Kernels of GPUs may multiply
-# fp32 as TF32, with all products of which our own network deviates by 0.0026. In FP8 the median of the prompts counts,
-# which was 0.15 to 0.23 in emulation, by tensor and by row, and 1.3 and more with those mistakes.
+# fp32 as TF32, with all products of which our own networks deviate by 0.0042 at most. In FP8 the median of the prompts
+# counts, which was 0.15 to 0.23 in emulation, by tensor and by row, and 1.3 and more with those mistakes.
 OF_ENGINES = Reference(
     schema_version="1.0",
     workload="engines",

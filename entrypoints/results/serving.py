@@ -13,7 +13,7 @@ from entrypoints.results.quantiles import quantile, quantiles
 from entrypoints.results.steadiness import FEWEST_STEPS, Drift, drift
 from entrypoints.serving.early_stopping import most_over
 from entrypoints.serving.load import OFFLINE, OPEN, Serving
-from entrypoints.serving.rate_search import RateSearch
+from entrypoints.serving.rate_search import WIDTH, RateSearch
 
 SHARE = 0.99  # of requests that are to keep a limit
 LATE = 0.01  # of the limit of the first token, that the 99th percentile of the client's own lateness may take
@@ -96,11 +96,16 @@ def queue_grew(requests: Sequence[Served], serving: Serving) -> str | None:
 
 def found_rate(trials: Sequence[Trial], load: Serving) -> float | None:
     """Return the rate that a search for goodput ended with; None if it found none."""
-    search = RateSearch(load["rate"] or 1.0)
+    search = _search(trials, load)
     for trial in trials:
         if not says_nothing(trial.reason):
             search.tell(trial.rate, not trial.reason)
     return search.found
+
+
+def _search(trials: Sequence[Trial], load: Serving) -> RateSearch:
+    """Return the search that began as trials say."""
+    return RateSearch(trials[0].rate if trials else load["rate"] or 1.0)
 
 
 def says_nothing(reason: str | None) -> bool:
@@ -113,7 +118,9 @@ def first_unasked(trials: Sequence[Trial], load: Serving) -> int | None:
 
     A trial at the rate that was found, when no other is asked for, was to be the timed window, and failed.
     """
-    search = RateSearch(load["rate"] or 1.0)
+    asked, search = load["rate"] or 1.0, _search(trials, load)
+    if not asked * (1 - 1e-9) <= search.first <= asked * (1 + WIDTH) * (1 + 1e-9):
+        return 0
     for place, trial in enumerate(trials):
         asked = search.due()
         if asked is None or not math.isclose(asked, trial.rate):

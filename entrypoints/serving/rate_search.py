@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+import random
 
 WIDTH = 0.05  # of the bracket, relative to its lower end
 MOST_TRIALS = 24
 PASSES = 2  # of a rate, with different arrivals, before it is taken
+
+
+def first_rate(asked: float) -> float:
+    """Return where to begin, at most WIDTH above what was asked for, at random.
+
+    All that a search tries follows from where it begins: repeats would otherwise end at the same few rates, and their
+    spread would say nothing of the steps between these.
+    """
+    return asked * (1 + WIDTH) ** random.SystemRandom().random()
 
 
 def enough(rate: float, limit: float, least: int) -> int:

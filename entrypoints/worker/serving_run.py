@@ -23,7 +23,7 @@ from entrypoints.serving.client import Answered, Client, Load
 from entrypoints.serving.early_stopping import REQUESTS
 from entrypoints.serving.engine import Engine, EngineSettings
 from entrypoints.serving.load import Serving, plan, prompt
-from entrypoints.serving.rate_search import RateSearch, enough
+from entrypoints.serving.rate_search import RateSearch, enough, first_rate
 from entrypoints.system.openmp import runtimes
 from entrypoints.system.scheduling import elapsed, thread_times
 
@@ -153,7 +153,7 @@ class ServingRun:
         The last trial, at the rate that was found, is the timed window. If it fails, the search goes on: a window that
         has to pass and gets no second chance would leave a third of all searches without an end.
         """
-        search, part, late = RateSearch(self.serving["rate"] or 1.0), TRIALS, 0
+        search, part, late = RateSearch(first_rate(self.serving["rate"] or 1.0)), TRIALS, 0
         asked, limit = len(self.loads[TIMED].planned), self.serving["first_token_limit"]
         while (rate := search.due()) is not None:
             is_last = search.next() is None

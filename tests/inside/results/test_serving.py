@@ -129,6 +129,8 @@ def test_goodput_is_what_trials_found_and_the_window_proves():
     assert "over the limit" in str(metrics.goodput(slow).reason)
     assert serving.first_unasked(trials, changed(find_goodput=True)) is None
     assert serving.first_unasked([trials[0], trials[2]], LOAD) == 1
+    assert serving.first_unasked([trials[0]._replace(rate=10.4)], LOAD) is None
+    assert [serving.first_unasked([trials[0]._replace(rate=rate)], LOAD) for rate in (9.9, 10.6)] == [0, 0]
     late = Trial(7, 8, 20.0, 700, f"{serving.CLIENT_LATE}: by a second")  # which is repeated
     assert serving.first_unasked([trials[0], late, *trials[1:]], changed(find_goodput=True)) is None
     assert serving.found_rate([trials[0], late, *trials[1:]], changed(find_goodput=True)) == 10.0

@@ -20,7 +20,7 @@ from entrypoints.results.serving import first_unasked, found_rate
 from entrypoints.serving.client import Answered, Load
 from entrypoints.serving.early_stopping import FEWEST, REQUESTS, most_over
 from entrypoints.serving.load import plan
-from entrypoints.serving.rate_search import WIDTH, RateSearch, enough
+from entrypoints.serving.rate_search import WIDTH, RateSearch, enough, first_rate
 from entrypoints.worker.serving_check import deviation
 from entrypoints.worker.serving_run import TIMED, ServingRun
 
@@ -104,6 +104,11 @@ def test_requests_of_a_rate_last_as_long_as_a_queue_needs_to_exceed_the_limit():
     assert enough(4.0, 2.0, REQUESTS) == REQUESTS  # 175 s
     assert enough(100.0, 2.0, REQUESTS) == 4000  # 40 s, 20 times the limit
     assert enough(100.0, 2.0, 5000) == 5000
+
+
+def test_searches_begin_up_to_a_step_above_what_is_asked_for():
+    begun = {first_rate(100.0) for _ in range(20)}
+    assert len(begun) > 1 and all(100.0 <= rate <= 100.0 * (1 + WIDTH) for rate in begun)
 
 
 def test_where_no_rate_keeps_the_limits_none_is_found():
