@@ -48,6 +48,19 @@ SERVING = (
         *("rate < self.failed", "rate <= self.failed", PROOFS, "-k", "only_once"),
     ),
     _fault(
+        *("a load at a high rate is over before its queue is long", "enough"),
+        *("max(least, math.ceil(rate * limit / WIDTH))", "least", PROOFS, "-k", "last_as_long"),
+    ),
+    _fault(
+        *("all searches try the same rates", "first_rate", "asked * (1 + WIDTH) ** random.SystemRandom().random()"),
+        *("asked", PROOFS, "-k", "up_to_a_step"),
+    ),
+    _fault(
+        *("a rise of milliseconds is a queue", "queue_grew", 'rise < RISE * serving["first_token_limit"]', "False"),
+        *(VERDICTS, "-k", "small_beside"),
+        side="results",
+    ),
+    _fault(
         *("a queue that grows has percentiles", "percentile_of_served"),
         *("serving.late(requests, load) or serving.queue_grew(requests, load)", "serving.late(requests, load)"),
         *(VERDICTS, "-k", "no_percentile"),
