@@ -118,8 +118,8 @@ def first_unasked(trials: Sequence[Trial], load: Serving) -> int | None:
 
     A trial at the rate that was found, when no other is asked for, was to be the timed window, and failed.
     """
-    asked, search = load["rate"] or 1.0, _search(trials, load)
-    if not asked * (1 - 1e-9) <= search.first <= asked * (1 + WIDTH) * (1 + 1e-9):
+    lowest, search = load["rate"] or 1.0, _search(trials, load)
+    if not lowest * (1 - 1e-9) <= search.first <= lowest * (1 + WIDTH) * (1 + 1e-9):
         return 0
     for place, trial in enumerate(trials):
         asked = search.due()
