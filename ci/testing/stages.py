@@ -36,7 +36,8 @@ FIRST: tuple[str, ...] = (
     "images-recipes",
     "images-tensorflow",
 )
-FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-build", "images-image")
+FIRST += ("images-catalogue", "torch_old", "tf_new", "py38", "images-publishing", "images-study_slurm", "images-build")
+FIRST += ("images-image", "images-slurm")
 # What only one stage may use at a time: Docker's images, and the nodes of the cluster, which tests take down.
 SHARED_PARTS = {
     "docker": ("docker", "hostile", "reproduce", "sources"),
