@@ -20,6 +20,7 @@ FAILED = "failed"  # of --retry: whatever the cause
 CODE_NOT_WRITABLE, CODE_IMAGE_REPLACED, CODE_LIST_MISSING, CODE_PROGRAM_MISSING = 6, 65, 66, 127
 WARNING_SECONDS = 60  # between a scheduler's signal and the end of a job's time: enough to write what was measured
 _SIGTERM, _SIGKILL = 143, 137  # 128 and the number of the signal that ended a program
+_NODE_FAILURE = re.compile(r"CANCELLED AT \S+ DUE TO NODE FAILURE")
 _MEMORY = re.compile(r"memory limit|oom[-_ ]?kill|out of memory", re.IGNORECASE)
 
 # Of Slurm, which other schedulers' words would be put into.
@@ -213,6 +214,8 @@ def _of_end(evidence: Evidence, end: Ended) -> RunStatus:
         return RunStatus(RunState.TO_DO, Reason(Cause.CANCELLED, end.cause or f"on {end.host}"))
     printed = _printed(evidence)
     said = end.cause or (last_line(printed) if printed else "")
+    if _NODE_FAILURE.search(said):  # srun may end of it before the script is told to
+        return RunStatus(RunState.TO_DO, Reason(Cause.NODE_FAILED, f"on {end.host}"))
     if end.job and code in _CODES:
         cause, detail = _CODES[code]
         return RunStatus(RunState.TO_DO, Reason(cause, f"on {end.host}: {said or detail}"))

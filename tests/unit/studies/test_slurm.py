@@ -34,7 +34,7 @@ from sifmark.studies.slurm.options import JobOptions, devices_requested, job_opt
 from sifmark.studies.slurm.script import job_name, script_of
 from sifmark.studies.slurm.submit import render_runs, submit_runs
 from sifmark.studies.states import RunStatus, TaskStatus, status_of
-from sifmark.studies.study import Cause, PlannedRun, Run, RunState, Study, StudyPlan, System
+from sifmark.studies.study import Cause, PlannedRun, Reason, Run, RunState, Study, StudyPlan, System
 
 EXAMPLE = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
 KEY = "0123456789abcdef"
@@ -629,6 +629,18 @@ def test_a_kill_by_the_memory_limit_is_said_as_such(slurm: FakeSlurm, plan: Stud
     log.write_text("x\nslurmstepd: error: Exceeded job memory limit\nsrun: error: n1: task 0: Killed\n")
     (status,) = map(status_of, read_evidence([run]))
     assert (status.state, status.reason.cause) == (RunState.FAILED, Cause.MEMORY_LIMIT)
+
+
+def test_the_failure_of_a_node_is_not_the_run_s(slurm: FakeSlurm, plan: StudyPlan) -> None:
+    run = logged(plan.runs[0], started(), ended(1))
+    log = task_log(plan.folder, "trial", 1)
+    log.parent.mkdir(parents=True)
+    log.write_text(
+        "x\nslurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T00:56:13 DUE TO NODE FAILURE, "
+        "SEE SLURMCTLD LOG FOR DETAILS ***\n"
+    )
+    (status,) = map(status_of, read_evidence([run]))
+    assert (status.state, status.reason) == (RunState.TO_DO, Reason(Cause.NODE_FAILED, "on n1"))
 
 
 SILENT = [
