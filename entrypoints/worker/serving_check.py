@@ -82,8 +82,8 @@ def run(card: Card, configuration: Configuration, serving: Serving, send: Any) -
     """Check the engine in single precision and in the run's, and report how far it deviates.
 
     Of experts the median prompt counts in half precision, whose rounding sends a token to another one at times: then
-    a log-probability deviates by more than 1. vLLM has them in half precision only on CPUs. In FP8 it counts too, since
-    the largest of six scatters more than a mistake adds.
+    a log-probability deviates by more than 1. vLLM has them in half precision only on CPUs. In FP8 it counts too: the
+    largest of six scatters twice as much.
     """
     own = checked_card(card)
     ours = expected(own)
