@@ -148,13 +148,10 @@ def tolerances_are_those_of_the_reference(facts: Facts) -> Iterator[str]:
     """Compare with the reference of the card, if this sifmark has it."""
     precisions = facts.document["numerics"]["precisions"]
     stored = reference_of(facts.document["workload"]["identity"]) if precisions else None
-    if facts.served:
-        stored = reference.OF_ENGINES
+    stored = reference.OF_ENGINES if facts.served else stored and stored.in_float8()
     if stored is None:
         return
     stored = stored.on(facts.configuration["device"])
-    if not facts.served:
-        stored = stored.in_float8()
     if facts.trained_together:
         stored = stored.by_ranks(clipped=True)
     for number, each in enumerate(precisions):

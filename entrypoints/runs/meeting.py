@@ -192,7 +192,8 @@ def joined(launch: Launch, words: Sequence[Any], orders: Orders) -> Line:
     if launch.head is None:
         raise UsageError(f"{launch.launcher} names no host of its first task", "give --rendezvous HOST:PORT")
     given = given_secret()
-    until, cause, answered = time.monotonic() + RENDEZVOUS_TIMEOUT, "", False
+    until, cause = time.monotonic() + RENDEZVOUS_TIMEOUT, ""
+    sent_away = "what answers does not know the secret of this launch, or left"
     while time.monotonic() < until and not orders.stop():
         try:
             secret = found_secret(launch) if given is None else given
@@ -200,9 +201,9 @@ def joined(launch: Launch, words: Sequence[Any], orders: Orders) -> Line:
             if _introduced(line, words, secret, until, orders):
                 return line
             line.stream.close()
-            cause, answered = "what answers does not know the secret of this launch, or left", True
+            cause = sent_away
         except OSError as error:
-            if not answered:  # one that left after it had answered says nothing better
+            if cause != sent_away:  # one that left after it had answered says nothing better
                 cause = str(error.strerror or error)
         time.sleep(TICK / 5)
     where = "on this host" if launch.port is None else f"{launch.head}:{launch.port}"

@@ -34,7 +34,7 @@ from sifmark.studies.slurm.options import JobOptions, devices_requested, job_opt
 from sifmark.studies.slurm.script import job_name, script_of
 from sifmark.studies.slurm.submit import render_runs, submit_runs
 from sifmark.studies.states import RunStatus, TaskStatus, status_of
-from sifmark.studies.study import Cause, PlannedRun, Reason, Run, RunState, Study, StudyPlan, System
+from sifmark.studies.study import Cause, PlannedRun, Run, RunState, Study, StudyPlan, System
 
 EXAMPLE = paths.SCHEMAS / "examples" / "result-1.2" / "training.json"
 KEY = "0123456789abcdef"
@@ -622,25 +622,35 @@ def test_without_accounts_logs_say_what_became_of_a_run(
     assert first.state is state and str(first.reason).startswith(reason)
 
 
-def test_a_kill_by_the_memory_limit_is_said_as_such(slurm: FakeSlurm, plan: StudyPlan) -> None:
-    run = logged(plan.runs[0], started(), ended(137))
-    log = task_log(plan.folder, "trial", 1)
-    log.parent.mkdir(parents=True)
-    log.write_text("x\nslurmstepd: error: Exceeded job memory limit\nsrun: error: n1: task 0: Killed\n")
-    (status,) = map(status_of, read_evidence([run]))
-    assert (status.state, status.reason.cause) == (RunState.FAILED, Cause.MEMORY_LIMIT)
+PRINTED = [
+    (
+        137,
+        "slurmstepd: error: Exceeded job memory limit\nsrun: error: n1: task 0: Killed",
+        RunState.FAILED,
+        Cause.MEMORY_LIMIT,
+        "of its job",
+    ),
+    (
+        1,
+        "slurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T00:56:13 DUE TO NODE FAILURE, SEE SLURMCTLD LOG",
+        RunState.TO_DO,
+        Cause.NODE_FAILED,
+        "on n1",
+    ),
+]
 
 
-def test_the_failure_of_a_node_is_not_the_run_s(slurm: FakeSlurm, plan: StudyPlan) -> None:
-    run = logged(plan.runs[0], started(), ended(1))
+@pytest.mark.parametrize(("code", "printed", "state", "cause", "detail"), PRINTED)
+def test_what_slurm_printed_says_why_a_run_ended(
+    slurm: FakeSlurm, plan: StudyPlan, code: int, printed: str, state: RunState, cause: Cause, detail: str
+) -> None:
+    run = logged(plan.runs[0], started(), ended(code))
     log = task_log(plan.folder, "trial", 1)
     log.parent.mkdir(parents=True)
-    log.write_text(
-        "x\nslurmstepd: error: *** JOB 12 ON n1 CANCELLED AT 2026-11-30T00:56:13 DUE TO NODE FAILURE, "
-        "SEE SLURMCTLD LOG FOR DETAILS ***\n"
-    )
+    log.write_text(f"x\n{printed}\n")
     (status,) = map(status_of, read_evidence([run]))
-    assert (status.state, status.reason) == (RunState.TO_DO, Reason(Cause.NODE_FAILED, "on n1"))
+    assert (status.state, status.reason.cause) == (state, cause)
+    assert status.reason.detail.split(":")[0] == detail
 
 
 SILENT = [
